@@ -77,7 +77,10 @@ def check_numeric(rows: Any, *, on_dask: bool) -> None:
 def check_convertible(X: Any, error: ValueError) -> None:
     """Raise, from a conversion error, for the first column of X that is not numeric."""
     is_named = hasattr(X, "columns")
-    for name, values in X.items() if is_named else [(None, np.asarray(X))]:
+    columns: Any = [(None, np.asarray(X))]
+    if is_named:  # a frame of polars has no items
+        columns = X.items() if hasattr(X, "items") else [(name, X[name]) for name in X.columns]
+    for name, values in columns:
         try:
             np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
@@ -105,7 +108,7 @@ def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
     if not hasattr(dtypes, "items"):
         if is_not_numpy(rows):
             return [(None, dtype_of(rows))]
-        if dtypes is not None:  # of the columns of a frame of polars
+        if isinstance(dtypes, list):  # of the columns of a frame of polars
             return [(name, _numpy_dtype(rows[name].dtype)) for name in rows.columns]
         return [(None, _numpy_dtype(rows.dtype) if hasattr(type(rows), "dtype") else None)]
     return list(dtypes.items())

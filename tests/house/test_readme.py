@@ -41,7 +41,11 @@ def test_scripts_print_what_the_text_says(tmp_path):
         file.write_text(script)
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         run = subprocess.run(
-            [sys.executable, str(file)], capture_output=True, text=True, env=environment, cwd=tmp_path
+            [sys.executable, str(file)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
         )
         assert run.returncode == 0, run.stderr
         assert run.stdout

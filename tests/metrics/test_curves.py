@@ -178,7 +178,9 @@ def test_frames_and_columns_are_taken(name):
     function = getattr(calibration if name == "calibration_curve" else reference, name)
     expected = function(frame["y"], frame["score"])
     for y in (lazy["y"], lazy[["y"]], lazy["y"].astype("category"), frame["y"]):
-        for actual, values in zip(getattr(metrics, name)(y, lazy[["score"]]), expected, strict=True):
+        for actual, values in zip(
+            getattr(metrics, name)(y, lazy[["score"]]), expected, strict=True
+        ):
             np.testing.assert_allclose(actual, values)
 
 

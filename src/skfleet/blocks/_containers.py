@@ -1,4 +1,4 @@
-"""Rows in this process: slices, stacks and conversions of NumPy, CuPy, SciPy, pandas, cuDF."""
+"""Rows in this process: slices, stacks, conversions of NumPy, CuPy, SciPy, pandas, polars, cuDF."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def stack_rows(parts: Sequence[Any]) -> Any:
     if first is None or len(parts) == 1:
         return first
     # The library that made the parts is loaded; importing pandas or cuDF here would cost others.
-    if is_frame(first):
-        return sys.modules[type(first).__module__.split(".")[0]].concat(list(parts))
+    if is_frame(first) or _library_of(first) == "polars":
+        return sys.modules[_library_of(first)].concat(list(parts))
     return list(chain(*parts)) if isinstance(first, list) else _linalg.vstack(parts)
 
 
@@ -158,7 +158,11 @@ def _values_of_categories(column: Any) -> Any:
 
 
 def _is_pandas(X: Any) -> bool:
-    return type(X).__module__.split(".")[0] == "pandas"
+    return _library_of(X) == "pandas"
+
+
+def _library_of(X: Any) -> str:
+    return type(X).__module__.split(".")[0]
 
 
 def as_vector(v: Any) -> Any:

@@ -22,7 +22,16 @@ from skfleet._validation import (
     warn_of_names,
     without_name_warnings,
 )
-from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, row_blocks, target_column, warn_of_trip
+from skfleet.blocks import (
+    Block,
+    RowBlocks,
+    check_rows,
+    is_lazy,
+    meta_of,
+    row_blocks,
+    target_column,
+    warn_of_trip,
+)
 from skfleet.inference import OutputSpec, constant_per_row, map_model
 
 # scikit-learn's marker of a method without a target, which differs from y=None.

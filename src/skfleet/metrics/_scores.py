@@ -129,9 +129,9 @@ _D2_PASSES = (
     "    the loss of the quantile as the prediction of all rows."
 )
 _CURVE_PASS = (
-    "Exact, in one pass. Each block is reduced to its distinct pairs of label and score and their\n"
-    "    weights; they come to this process, 24 bytes each, and scikit-learn takes about 100 bytes\n"
-    "    more for each. The memory is that of the distinct scores: round them where it is too much."
+    "Exact, in one pass. Each block is reduced to its distinct pairs of label and score and\n"
+    "    their weights; they come to this process, 24 bytes each, and scikit-learn takes about 100\n"
+    "    bytes more for each. The memory is that of the distinct scores: round them where it is too much."
 )
 _BIN_PASSES = (
     "One pass for bins of equal width; each block is reduced to a few numbers a bin. The edges of\n"
@@ -331,7 +331,9 @@ def _ranked(name: str, what: str) -> Any:
 accuracy_score = _pairs("accuracy_score", "Fraction of labels that were predicted right.")
 balanced_accuracy_score = _pairs("balanced_accuracy_score", "Recall averaged over the labels.")
 classification_report = _pairs(
-    "classification_report", "Precision, recall, F and support of each label, as a text.", "str or dict"
+    "classification_report",
+    "Precision, recall, F and support of each label, as a text.",
+    "str or dict",
 )
 cohen_kappa_score = _pairs("cohen_kappa_score", "Agreement beyond that of chance (Cohen, 1960).")
 confusion_matrix = _pairs("confusion_matrix", "How often each label was predicted as each label.")

@@ -103,7 +103,7 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
             )
         params = route_params(self, "fit", "fit", params)
         check_target_type(y, numeric=is_regressor(self))
-        X, y = _as_sized_array("X", X), target_column(_as_sized_array("y", y), several=True)
+        X, y = _as_sized_array("X", X), _as_sized_array("y", y)
         weight = _as_sized_array("sample_weight", params.pop("sample_weight", None))
         warn_of_trip(X, y, weight)
         per_row, fit_params = split_per_sample(params, X)
@@ -386,9 +386,9 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
         """
         self._check_n_blocks()
         check_rows(X=X, y=y, sample_weight=sample_weight)
+        y = target_column(_as_sized_array("y", y), several=True)
         self._fit_members(*self._partition(X, y, drop_none(params, sample_weight=sample_weight)))
-        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-        self._n_outputs = int(shape[1]) if len(shape) == 2 else None
+        self._n_outputs = int(y.shape[1]) if len(y.shape) == 2 else None
         return self
 
     def predict(self, X: Rows) -> Answer:
