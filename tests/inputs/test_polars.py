@@ -55,7 +55,7 @@ def fitted(model, rows, y, weights):
     return clone(model).fit(rows, y, **({"sample_weight": weights} if takes_weights else {}))
 
 
-@settings(max_examples=n_examples(8, 150), deadline=None)
+@settings(max_examples=n_examples(5, 150), deadline=None)
 @given(
     model=st.sampled_from([*REGRESSORS, *CLASSIFIERS]),
     data=st.data(),

@@ -85,7 +85,7 @@ def caught_fit(model, X, y):
     return predictions, {warning.category for warning in caught}
 
 
-@settings(max_examples=n_examples(5, 100), deadline=None)
+@settings(max_examples=n_examples(3, 100), deadline=None)
 @given(
     kind=st.sampled_from(sorted(LABELS)),
     model=st.sampled_from(CLASSIFIERS),
@@ -105,7 +105,7 @@ def test_classifiers_take_labels_of_any_column(cluster_client, kind, model, is_k
         assert fitted.score(X, y) == expected.score(X, lazy_columns(plain, npartitions)[1])
 
 
-@settings(max_examples=n_examples(6, 100), deadline=None)
+@settings(max_examples=n_examples(4, 100), deadline=None)
 @given(
     kinds=st.sampled_from(
         [("category of ints", "Int64"), ("category of text", "string"), ("boolean", "Arrow's ints")]
@@ -168,7 +168,7 @@ def test_gaps_in_categories_are_refused(values):
 
 
 @pytest.mark.parametrize(("model", "stock", "name"), COLUMN_ESTIMATORS, ids=str)
-@pytest.mark.parametrize("is_frame", [True, False])
+@pytest.mark.parametrize("is_frame", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_one_column_is_taken_as_in_scikit_learn(cluster_client, model, stock, name, is_frame):
     rows = FRAME.assign(y=CODES, t=TARGET)
     lazy = dd.from_pandas(rows, npartitions=3)
@@ -185,6 +185,7 @@ def test_one_column_is_taken_as_in_scikit_learn(cluster_client, model, stock, na
     np.testing.assert_allclose(predictions, expected, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -221,7 +222,7 @@ def test_one_column_of_labels_of_an_encoder_warns():
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-@pytest.mark.parametrize("kind", ["column", "category"])
+@pytest.mark.parametrize("kind", ["column", pytest.param("category", marks=pytest.mark.slow)])
 def test_boosters_take_them(cluster_client, library, kind):
     pytest.importorskip(library)
     name = {"xgboost": "XGBClassifier", "lightgbm": "LGBMClassifier"}[library]

@@ -130,8 +130,8 @@ _D2_PASSES = (
 )
 _CURVE_PASS = (
     "Exact, in one pass. Each block is reduced to its distinct pairs of label and score and\n"
-    "    their weights; they come to this process, 24 bytes each, and scikit-learn takes about 100\n"
-    "    bytes more for each. The memory is that of the distinct scores: round them where it is too much."
+    "    their weights, which come to this process, 24 bytes each; scikit-learn takes about 100\n"
+    "    more for each. Memory grows with the distinct scores: round them where it is too much."
 )
 _BIN_PASSES = (
     "One pass for bins of equal width; each block is reduced to a few numbers a bin. The edges of\n"
