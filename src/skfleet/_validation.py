@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier, is_clusterer
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import check_random_state
 
 from skfleet import _linalg
 from skfleet._array import astype, dtype_of, is_array, is_floating, is_not_numpy, namespace
 from skfleet._device import device_library
 from skfleet._warnings import IgnoredWarnings, warn
+
+# The category that Dask gives a column whose categories only its partitions know.
+_UNKNOWN_CATEGORIES = "__UNKNOWN_CATEGORIES__"
 
 
 def check_block(block: Any) -> None:
@@ -73,7 +77,10 @@ def check_numeric(rows: Any, *, on_dask: bool) -> None:
 def check_convertible(X: Any, error: ValueError) -> None:
     """Raise, from a conversion error, for the first column of X that is not numeric."""
     is_named = hasattr(X, "columns")
-    for name, values in X.items() if is_named else [(None, np.asarray(X))]:
+    columns: Any = [(None, np.asarray(X))]
+    if is_named:  # a frame of polars has no items
+        columns = X.items() if hasattr(X, "items") else [(name, X[name]) for name in X.columns]
+    for name, values in columns:
         try:
             np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
@@ -101,8 +108,21 @@ def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
     if not hasattr(dtypes, "items"):
         if is_not_numpy(rows):
             return [(None, dtype_of(rows))]
-        return [(None, rows.dtype if hasattr(type(rows), "dtype") else None)]
+        if isinstance(dtypes, list):  # of the columns of a frame of polars
+            return [(name, _numpy_dtype(rows[name].dtype)) for name in rows.columns]
+        return [(None, _numpy_dtype(rows.dtype) if hasattr(type(rows), "dtype") else None)]
     return list(dtypes.items())
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """Return a dtype of polars as the NumPy dtype of its kind; others are not changed."""
+    if not hasattr(dtype, "is_temporal"):
+        return dtype
+    if dtype.is_temporal():
+        return np.dtype("datetime64[us]")
+    if dtype.is_numeric():
+        return np.dtype(np.float64 if dtype.is_float() or dtype.is_decimal() else np.int64)
+    return np.dtype(bool if str(dtype) == "Boolean" else object)
 
 
 def n_dims_of(values: Any) -> int:
@@ -115,6 +135,12 @@ def is_numeric(dtype: Any) -> bool:
     """Return whether a dtype has real numbers, or categories that are real numbers."""
     categories = getattr(dtype, "categories", None)
     return getattr(dtype if categories is None else categories.dtype, "kind", "O") in "biuf"
+
+
+def has_unknown_categories(dtype: Any) -> bool:
+    """Return whether a dtype has the categories of a Dask frame that are not known yet."""
+    categories = getattr(dtype, "categories", None)
+    return categories is not None and _UNKNOWN_CATEGORIES in categories
 
 
 def _is_date(dtype: Any) -> bool:
@@ -131,6 +157,15 @@ def check_target_shape(y: Any, *, several: bool) -> None:
             f"y should be a 1d array, got one of {n_dims} dimensions instead. Take its column, "
             f"{column} say."
         )
+
+
+def warn_of_column() -> None:
+    """Warn of targets of shape (n, 1) where one dimension is expected, as scikit-learn does."""
+    warn(
+        "A column-vector y was passed when a 1d array was expected. Please change the shape of y "
+        "to (n_samples,), for example using ravel().",
+        DataConversionWarning,
+    )
 
 
 def check_target_type(y: Any, *, numeric: bool, name: str = "y") -> None:
@@ -151,7 +186,7 @@ def check_target_type(y: Any, *, numeric: bool, name: str = "y") -> None:
 
 def _is_definite(dtype: Any) -> bool:
     """Return whether a dtype determines the type of its values; object does not."""
-    return dtype is not None and str(dtype) != "object"
+    return dtype is not None and str(dtype) != "object" and not has_unknown_categories(dtype)
 
 
 def check_has_partial_fit(subject: str, learner: Any, alternative: str) -> None:

@@ -12,6 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "skfleet"
@@ -208,14 +209,23 @@ def test_every_extra_is_offered_and_used():
     """An extra brings what some line of the source looks for, and the docs tell of it."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = settings["project"]["optional-dependencies"]
-    offered = re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\|[^|]*\|", INSTALL.read_text())))
+    offered = re.findall(r"`([\w-]+)`", "".join(re.findall(r"(?m)^\|[^|]*\|", INSTALL.read_text())))
     assert set(offered) == set(extras)
     source = "\n".join(file.read_text() for file in FILES)
     for extra in set(extras) - {"bench", "docs", "test"}:
         for requirement in extras[extra]:
             module = re.match(r"[\w-]+", requirement).group().replace("-", "_")
-            module = re.sub(r"_cu(da)?\d+x?$", "", module)
+            module = re.sub(r"_(cu(da)?\d+x?|cpu)$", "", module)
             assert re.search(rf"import {module}|from {module}|[\"']{module}[\"']", source), module
+
+
+def test_xgboost_brings_no_library_for_gpus_on_linux():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extra = settings["project"]["optional-dependencies"]["xgboost"]
+    for system, package in (("linux", "xgboost-cpu"), ("darwin", "xgboost"), ("win32", "xgboost")):
+        environment = {"sys_platform": system}
+        needed = [r.name for r in map(Requirement, extra) if r.marker.evaluate(environment)]
+        assert needed == [package]
 
 
 def test_import_loads_no_optional_library():

@@ -47,7 +47,7 @@ from skfleet.blocks._lazy import (
 )
 from skfleet.blocks._normalize_token import normalize_token
 from skfleet.blocks._partition import row_blocks
-from skfleet.blocks._per_sample_params import split_per_sample, warn_of_trip
+from skfleet.blocks._per_sample_params import split_per_sample, target_column, warn_of_trip
 from skfleet.blocks._row_set import RowSet
 from skfleet.blocks._sampling import (
     SampledRows,
@@ -117,6 +117,7 @@ __all__ = [
     "take_row_set",
     "take_rows",
     "take_to_host",
+    "target_column",
     "warn_of_trip",
     "with_objects",
     "with_pandas_text",

@@ -1,4 +1,4 @@
-"""Rows in this process: slices, stacks and conversions of NumPy, CuPy, SciPy, pandas, cuDF."""
+"""Rows in this process: slices, stacks, conversions of NumPy, CuPy, SciPy, pandas, polars, cuDF."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from skfleet import _linalg
 from skfleet._array import asarray_like, astype, is_array, is_floating, namespace
+from skfleet._validation import is_numeric
 
 
 class HStackedColumns:
@@ -65,8 +66,8 @@ def stack_rows(parts: Sequence[Any]) -> Any:
     if first is None or len(parts) == 1:
         return first
     # The library that made the parts is loaded; importing pandas or cuDF here would cost others.
-    if is_frame(first):
-        return sys.modules[type(first).__module__.split(".")[0]].concat(list(parts))
+    if is_frame(first) or _library_of(first) == "polars":
+        return sys.modules[_library_of(first)].concat(list(parts))
     return list(chain(*parts)) if isinstance(first, list) else _linalg.vstack(parts)
 
 
@@ -205,8 +206,41 @@ def _text_of_nan(dtype: Any) -> Any:
         return StringDtype("pyarrow_numpy")
 
 
+def has_categories(X: Any) -> bool:
+    """Return whether a frame has a column of categories, or a series is of categories."""
+    return any(map(_is_categorical, X.dtypes if X.ndim == 2 else [X.dtype]))
+
+
+def without_categories(X: Any) -> Any:
+    """Return a frame or series with categories as the values that they stand for.
+
+    Numbers and booleans with gaps are float64, as no other dtype has NaN.
+    """
+    if X.ndim == 1:
+        return _values_of_categories(X) if _is_categorical(X.dtype) else X
+    columns = [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if _is_categorical(dtype)]
+    return X.assign(**{column.name: _values_of_categories(column) for column in columns})
+
+
+def _is_categorical(dtype: Any) -> bool:
+    return getattr(dtype, "categories", None) is not None
+
+
+def _values_of_categories(column: Any) -> Any:
+    dtype = column.dtype.categories.dtype
+    if not isinstance(dtype, np.dtype):
+        dtype = dtype.numpy_dtype if is_numeric(dtype) else np.dtype(object)
+    if dtype.kind in "biu" and column.hasnans:
+        dtype = np.dtype(np.float64)
+    return column.astype(dtype)
+
+
 def _is_pandas(X: Any) -> bool:
-    return type(X).__module__.split(".")[0] == "pandas"
+    return _library_of(X) == "pandas"
+
+
+def _library_of(X: Any) -> str:
+    return type(X).__module__.split(".")[0]
 
 
 def as_vector(v: Any) -> Any:

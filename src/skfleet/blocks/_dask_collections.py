@@ -24,11 +24,13 @@ from skfleet.blocks._containers import (
     as_matrix,
     as_vector,
     float_dtype,
+    has_categories,
     hstack_lazily,
     is_frame,
     n_rows_of,
     slice_rows,
     stack_rows,
+    without_categories,
 )
 from skfleet.blocks._dask_graph import (
     DaskBlock,
@@ -325,11 +327,14 @@ def _column(name: str, values: Any) -> Any:
 def _as_numeric(x: Any) -> Any:
     """Return a frame with columns of NumPy dtypes; an array is not changed.
 
-    Numbers of pandas' extension dtypes become float64, and all other extension dtypes object.
+    Numbers of pandas' extension dtypes become float64, as in scikit-learn, categories what they
+    are of, and all other extension dtypes object.
     """
     x = as_collection(x)
     if not is_frame_collection(x):
         return x
+    if has_categories(x._meta):
+        x = x.map_partitions(without_categories, meta=without_categories(x._meta))
     dtypes = dict(x._meta.dtypes) if x.ndim == 2 else {None: x._meta.dtype}
     extension_dtypes = {
         name: np.dtype(np.float64) if getattr(dtype, "kind", "O") in "biuf" else np.dtype(object)

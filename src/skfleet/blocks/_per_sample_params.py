@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._linalg import row_bytes
-from skfleet._validation import check_weight_type
+from skfleet import _linalg
+from skfleet._validation import check_target_shape, check_weight_type, n_dims_of, warn_of_column
 from skfleet._warnings import warn
 from skfleet.blocks._containers import as_sized, n_rows_of
 from skfleet.blocks._lazy import is_lazy, n_rows_if_known
@@ -59,6 +59,18 @@ def check_per_row(
     return X, y, sample_weight, columns
 
 
+def target_column(y: Any, *, several: bool = False) -> Any:
+    """Return targets of one dimension; of shape (n, 1) the column, with scikit-learn's warning.
+
+    Others of two dimensions are returned if `several` are allowed, or refused.
+    """
+    if n_dims_of(y) != 2 or y.shape[1] != 1 or _linalg.is_sparse(y):
+        check_target_shape(y, several=several)
+        return y
+    warn_of_column()
+    return y.iloc[:, 0] if hasattr(y, "iloc") else y[:, 0]
+
+
 def warn_of_trip(X: Any, y: Any = None, sample_weight: Any = None) -> None:
     """Warn of rows in this process that were a Dask collection.
 
@@ -74,7 +86,7 @@ def warn_of_trip(X: Any, y: Any = None, sample_weight: Any = None) -> None:
         reason = "its Pipeline was given a Dask collection. A step before has computed X here"
     else:
         return
-    size = n_rows_of(X) * row_bytes(X if hasattr(X, "shape") else np.asarray(X)) / 1e6
+    size = n_rows_of(X) * _linalg.row_bytes(X if hasattr(X, "shape") else np.asarray(X)) / 1e6
     warn(
         f"X is in this process ({size:,.1f} MB), and {reason}, a transformer of scikit-learn in a "
         "Pipeline say: take that of skfleet.estimators of the same name, so that rows stay on the "

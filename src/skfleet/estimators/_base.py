@@ -29,6 +29,7 @@ from skfleet.blocks import (
     is_lazy,
     meta_of,
     row_blocks,
+    target_column,
     warn_of_trip,
     with_pandas_text,
 )
@@ -83,7 +84,10 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         numeric = check.get("y_numeric", False)
         if is_lazy(X):
             self._check_n_columns(meta_of(X), y, reset=reset)
-            check_target_shape(y, several=check.get("multi_output", False))
+            if check.get("multi_output", False):
+                check_target_shape(y, several=True)
+            else:
+                y = target_column(y)
             check_target_type(y, numeric=numeric)
             if isinstance(sample_weight, Real):
                 sample_weight = constant_per_row(float(sample_weight), X)

@@ -1,10 +1,11 @@
-"""Metrics of labels, from the counts of distinct pairs (true, predicted).
+"""Metrics of labels, and curves over scores, from the counts of distinct pairs (true, predicted).
 
 The rows are reduced to their distinct pairs, with weights; scikit-learn does the rest on those.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +17,10 @@ from skfleet.metrics._reductions import MetricReduction
 
 
 class Pairs(NamedTuple):
-    """Distinct pairs of labels, or of rows of indicators, and their counts or total weights."""
+    """Distinct pairs of labels, or of rows of indicators, and their counts or total weights.
+
+    Predictions may be scores.
+    """
 
     true: np.ndarray
     predicted: np.ndarray
@@ -24,25 +28,36 @@ class Pairs(NamedTuple):
 
 
 def pairs_reduction(
-    reference: Callable[..., Any], options: dict[str, Any], weighted: bool
+    reference: Callable[..., Any],
+    options: dict[str, Any],
+    weighted: bool,
+    *,
+    of_scores: bool = False,
 ) -> MetricReduction:
-    """Return the reduction of a metric that scikit-learn computes from labels and weights."""
+    """Return the reduction of a metric that scikit-learn computes from pairs and their weights."""
     finalize = partial(_evaluate, reference, options, weighted)
-    return MetricReduction(count_pairs, combine_pairs, finalize)
+    return MetricReduction(partial(count_pairs, of_scores), combine_pairs, finalize)
 
 
-def count_pairs(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> Pairs:
+def count_pairs(
+    of_scores: bool, true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None
+) -> Pairs:
     """Count the distinct pairs of a block."""
-    for name, labels in (("y_true", true), ("y_pred", predicted)):
-        kind = type_of_target(labels, input_name=name)
-        # Continuous values would make about as many pairs as rows.
-        if kind.startswith("continuous"):
-            raise ValueError(
-                f"{name} must hold labels for this metric. Got {kind} values instead. "
-                "Take a metric of regression or of probabilities."
-            )
+    check_labels("y_true", true)
+    if not of_scores:
+        check_labels("y_pred", predicted)
     counts = np.ones(len(true), dtype=np.int64) if weight is None else weight
     return _group(true, predicted, counts)
+
+
+def check_labels(name: str, labels: np.ndarray) -> None:
+    """Raise for continuous values, which would make about as many pairs as rows."""
+    kind = type_of_target(labels, input_name=name)
+    if kind.startswith("continuous"):
+        raise ValueError(
+            f"{name} must hold labels for this metric. Got {kind} values instead. "
+            "Take a metric of regression or of probabilities."
+        )
 
 
 def combine_pairs(a: Pairs, b: Pairs) -> Pairs:
@@ -76,4 +91,6 @@ def _as_counts(value: Any, options: dict[str, Any]) -> Any:
         return value.astype(np.int64)  # a matrix, or several, of counts
     if isinstance(value, tuple) and len(value) == 4 and value[3] is not None:
         return (*value[:3], value[3].astype(np.int64))  # the support of each label
+    if isinstance(value, str):  # a report, whose lines end with the support
+        return re.sub(r" +(\d+)\.0$", lambda match: f" {match[1]:>9}", value, flags=re.MULTILINE)
     return value

@@ -121,7 +121,9 @@ def open_pair(block: Block, pred_first: bool) -> tuple[np.ndarray, np.ndarray, n
     first, second = (host_values(v) for v in (block.X, block.y))
     weight = block.sample_weight
     if weight is not None:
-        weight = weights_as_numbers(host_values(weight))
+        weight = host_values(weight)
+        if weight.dtype.kind not in "iu":  # of whole numbers scikit-learn returns such sums
+            weight = weights_as_numbers(weight)
     true, predicted = (second, first) if pred_first else (first, second)
     for name, values in (("y_true", true), ("y_pred", predicted), ("sample_weight", weight)):
         check_finite(name, values)

@@ -8,11 +8,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn import get_config, metrics
+from sklearn import calibration, get_config, metrics
 
 from skfleet._array import is_not_numpy, to_host
+from skfleet._validation import check_target_shape, n_dims_of
+from skfleet._warnings import IgnoredWarnings
 from skfleet.blocks import check_rows, is_lazy
 from skfleet.metrics import _ranking
+from skfleet.metrics._calibration import calibration_metric
 from skfleet.metrics._contingency import pairs_reduction
 from skfleet.metrics._deviance import d2_reduction
 from skfleet.metrics._quantile_errors import ExplainedPinballLoss, MedianError
@@ -41,6 +44,10 @@ RANKING_METRICS: dict[str, Callable[[Any, Any, Any, dict[str, Any]], Any]] = {
 }
 # metrics whose blocks need the labels of all rows
 NEED_LABELS = {"brier_score_loss", "log_loss", "top_k_accuracy_score"}
+# metrics of one column of labels and one of scores
+CURVES = {"calibration_curve", "det_curve", "precision_recall_curve", "roc_curve"}
+
+_NO_WARNINGS = IgnoredWarnings(Warning)
 
 _DOC = """{what}
 
@@ -55,7 +62,7 @@ _DOC = """{what}
     Returns
     -------
     {returned}
-        As :func:`sklearn.metrics.{name}`, which is called for data in this process.
+        As :func:`{module}.{name}`, which is called for data in this process.
 
     Notes
     -----
@@ -75,19 +82,25 @@ _OPTIONS = {
     "alpha": ("float", "The quantile that is predicted."),
     "average": ("str or None", "How labels are averaged; None gives a value for each."),
     "beta": ("float", "Recall counts beta times as much as precision."),
+    "digits": ("int", "Decimals in the text of the report."),
+    "drop_intermediate": ("bool", "Leave out the thresholds without which the curve is the same."),
     "force_finite": ("bool", "Give 1 or 0 for a constant target where the quotient is undefined."),
     "k": ("int", "How many of the highest scores count."),
     "labels": ("array-like", "The labels there are, or those to look at, in order."),
     "max_fpr": ("float", "Look at the curve up to this false positive rate only; rescaled."),
     "multi_class": ("{'raise', 'ovr', 'ovo'}", "Each label against all others, or against each."),
     "multioutput": ("str or array-like of weights", "How outputs are averaged."),
+    "n_bins": ("int", "The number of bins."),
     "normalize": ("bool or str", "Divide: by the rows' weight, or, in a matrix, along an axis."),
+    "output_dict": ("bool", "Return a dict in place of the text."),
     "pos_label": ("label", "The label that is the positive one of two."),
     "power": ("float", "The power of the mean that the variance is."),
     "replace_undefined_by": ("float or dict", "What takes the place of an undefined quotient."),
     "sample_weight": ("array-like or Dask collection of shape (n_samples,)", "Sample weights."),
     "samplewise": ("bool", "A matrix for each row, not for each label."),
     "scale_by_half": ("bool or 'auto'", "Halve, so that the worst is 1 for two labels."),
+    "strategy": ("{'uniform', 'quantile'}", "Bins of equal width, or of equally many rows."),
+    "target_names": ("array-like of str", "Names of the labels in the report, in their order."),
     "warn_for": ("tuple of str", "Which of the values warn when they are undefined."),
     "weights": ("{'linear', 'quadratic'} or None", "How far apart two labels are."),
     "y_pred": ("str", "Deprecated in scikit-learn."),
@@ -115,6 +128,16 @@ _D2_PASSES = (
     "    targets to this process, the second one those near the quantile, and the last one has\n"
     "    the loss of the quantile as the prediction of all rows."
 )
+_CURVE_PASS = (
+    "Exact, in one pass. Each block is reduced to its distinct pairs of label and score and\n"
+    "    their weights, which come to this process, 24 bytes each; scikit-learn takes about 100\n"
+    "    more for each. Memory grows with the distinct scores: round them where it is too much."
+)
+_BIN_PASSES = (
+    "One pass for bins of equal width; each block is reduced to a few numbers a bin. The edges of\n"
+    "    bins of equally many rows are exact quantiles: one pass more for up to 10,000 rows, else\n"
+    "    two, which bring a sample of the probabilities and those near the edges to this process."
+)
 _RANK_PASS = (
     "Exact: the scores are sorted across the workers, which hold 24 bytes for each distinct\n"
     "    score. One pass to find the labels, one to sort, and above 4 million rows one to find\n"
@@ -122,9 +145,16 @@ _RANK_PASS = (
 )
 
 
-def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> Any:
+def _reference(name: str) -> Any:
+    """Return scikit-learn's function."""
+    return getattr(calibration if name == "calibration_curve" else metrics, name)
+
+
+def _public(
+    name: str, what: str, words: tuple[str, str, str], passes: str, returned: str | None = None
+) -> Any:
     """Return a metric for lazy values that delegates to scikit-learn's for others."""
-    reference = getattr(metrics, name)
+    reference = _reference(name)
     signature = inspect.signature(reference)
     true, predicted = list(signature.parameters)[:2]
     values = (true, predicted, "sample_weight")
@@ -153,14 +183,16 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
     score.__doc__ = _DOC.format(
         what=what,
         name=name,
+        module="sklearn.calibration" if name == "calibration_curve" else "sklearn.metrics",
         true=true,
         predicted=predicted,
         more=wide if words is _TARGETS else "",
-        more_predicted=wide if words is not _LABELS else "",
+        more_predicted=wide if words is not _LABELS and name not in CURVES else "",
         true_is=words[0],
         predicted_is=words[1],
         options="\n    ".join(map(_option_doc, list(signature.parameters.values())[2:])),
-        returned="float, array or tuple of arrays" if words is _LABELS else "float or array",
+        returned=returned
+        or ("float, array or tuple of arrays" if words is _LABELS else "float or array"),
         example=words[2],
         extra=", beta=2" if name == "fbeta_score" else ", k=1" if name.startswith("top_k") else "",
         passes=passes,
@@ -185,6 +217,9 @@ def lazy_score(
         raise TypeError("y_true or y_pred must be lazy where sample_weight is. Compute it first.")
     if name in RANKING_METRICS:
         return RANKING_METRICS[name](y_true, y_pred, sample_weight, options)
+    if name in CURVES:
+        for values in (y_true, y_pred):
+            check_target_shape(values, several=n_dims_of(values) == 2 and values.shape[1] == 1)
     labels = None
     if name in NEED_LABELS:
         labels = options.get("labels")
@@ -195,11 +230,12 @@ def lazy_score(
 
 def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a metric with defaults; raise for invalid ones."""
-    reference = getattr(metrics, name)
+    reference = _reference(name)
     parameters = list(inspect.signature(reference).parameters.values())[2:]
     try:
         # Has scikit-learn validate the options, on rows that cost nothing.
-        reference([0, 1], [0, 1], **options)
+        with _NO_WARNINGS:
+            reference([0, 1], [0, 1], **options)
     except Exception as error:
         if type(error).__name__ == "InvalidParameterError":  # other errors are of the values
             raise
@@ -211,11 +247,20 @@ def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return defaults | options
 
 
-def _pairs(name: str, what: str) -> Any:
+def _pairs(name: str, what: str, returned: str | None = None) -> Any:
     """Build a metric of labels."""
     reference = getattr(metrics, name)
     METRICS[name] = lambda options, weighted, _: pairs_reduction(reference, options, weighted)
-    return _public(name, what, _LABELS, _PAIRS_PASS)
+    return _public(name, what, _LABELS, _PAIRS_PASS, returned)
+
+
+def _curve(name: str, what: str) -> Any:
+    """Build a curve over the thresholds of scores."""
+    reference = getattr(metrics, name)
+    METRICS[name] = lambda options, weighted, _: pairs_reduction(
+        reference, options, weighted, of_scores=True
+    )
+    return _public(name, what, _SCORES, _CURVE_PASS, "tuple of arrays")
 
 
 def _mean(name: str, what: str) -> Any:
@@ -285,6 +330,11 @@ def _ranked(name: str, what: str) -> Any:
 
 accuracy_score = _pairs("accuracy_score", "Fraction of labels that were predicted right.")
 balanced_accuracy_score = _pairs("balanced_accuracy_score", "Recall averaged over the labels.")
+classification_report = _pairs(
+    "classification_report",
+    "Precision, recall, F and support of each label, as a text.",
+    "str or dict",
+)
 cohen_kappa_score = _pairs("cohen_kappa_score", "Agreement beyond that of chance (Cohen, 1960).")
 confusion_matrix = _pairs("confusion_matrix", "How often each label was predicted as each label.")
 f1_score = _pairs("f1_score", "Harmonic mean of precision and recall.")
@@ -347,3 +397,17 @@ average_precision_score = _ranked(
     "average_precision_score", "Mean precision over the thresholds, weighted by gains in recall."
 )
 roc_auc_score = _ranked("roc_auc_score", "Area under the receiver operating characteristic curve.")
+
+det_curve = _curve("det_curve", "False positive and false negative rates over the thresholds.")
+precision_recall_curve = _curve(
+    "precision_recall_curve", "Precision and recall over the thresholds."
+)
+roc_curve = _curve("roc_curve", "False positive and true positive rates over the thresholds.")
+calibration_curve = _public(
+    "calibration_curve",
+    "Share of positives and mean probability, in bins of the probability.",
+    _SCORES,
+    _BIN_PASSES,
+    "tuple of arrays",
+)
+METRICS["calibration_curve"] = lambda options, *_: calibration_metric(**options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, signature
 from typing import Any
 
 from sklearn.base import BaseEstimator, is_classifier
@@ -33,12 +34,33 @@ def check_input_rows(estimator: Any, X: Any, y: Any, name: str) -> None:
     for part, values in {"X": X, "y": y}.items():
         if not is_lazy(values) and (values is not None or part == "X"):
             as_sized(part, values)
-    # estimators of other libraries may have no tags
-    has_tags = hasattr(estimator, "__sklearn_tags__")
-    if y is None and has_tags and get_tags(estimator).target_tags.required:
+    if y is None and _requires_target(estimator):
         raise ValueError(
             f"This {name} estimator requires y to be passed, but the target y is None. Pass y."
         )
+
+
+def _requires_target(estimator: Any) -> bool:
+    """Return whether an estimator has no ``fit`` without a target.
+
+    Its tags do not tell: a classifier of the user may have one. In a pipeline, or a search, that is
+    a matter of what is fitted last.
+    """
+    # estimators of other libraries may have no tags
+    if not hasattr(estimator, "__sklearn_tags__") or not get_tags(estimator).target_tags.required:
+        return False
+    last = estimator
+    while (inner := _fitted_last(last)) is not None:
+        last = inner
+    parameters = list(signature(last.fit).parameters.values())
+    return len(parameters) > 1 and parameters[1].default is Parameter.empty
+
+
+def _fitted_last(estimator: Any) -> Any:
+    """Return the last step of a pipeline, or the estimator of a meta-estimator; else None."""
+    steps = getattr(estimator, "steps", None)
+    inner = steps[-1][1] if steps else getattr(estimator, "estimator", None)
+    return inner if hasattr(inner, "fit") else None
 
 
 def prepare_rows(

@@ -10,8 +10,8 @@ import lightgbm
 import numpy as np
 from sklearn.preprocessing import LabelEncoder
 
-from skfleet._validation import check_target_shape, check_target_type
-from skfleet.blocks import artificial_rows, is_frame, is_lazy, meta_of
+from skfleet._validation import check_target_type
+from skfleet.blocks import artificial_rows, is_frame, is_lazy, meta_of, target_column
 from skfleet.estimators.boosting._base import BoostedEstimator
 from skfleet.estimators.boosting._fit_inputs import (
     FitInputs,
@@ -172,8 +172,8 @@ class LightGBMEstimator(BoostedEstimator):
                 f"{self.class_weight!r} instead. Give sample_weight."
             )
         for r in inputs.sets:
+            r.y = target_column(r.y)
             check_target_type(r.y, numeric=not self._has_labels)
-            check_target_shape(r.y, several=False)
         self._check_by_library(inputs)
 
     def _check_by_library(self, inputs: FitInputs) -> None:

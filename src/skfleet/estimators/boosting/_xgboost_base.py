@@ -11,8 +11,8 @@ import numpy as np
 import xgboost
 from xgboost.callback import EarlyStopping, EvaluationMonitor
 
-from skfleet._validation import check_target_shape, check_target_type
-from skfleet.blocks import artificial_rows, is_lazy, meta_of, n_rows_of
+from skfleet._validation import check_target_type
+from skfleet.blocks import artificial_rows, is_lazy, meta_of, n_rows_of, target_column
 from skfleet.estimators._docstrings import document
 from skfleet.estimators.boosting._base import OWN_PARAMETERS, BoostedEstimator
 from skfleet.estimators.boosting._fit_inputs import (
@@ -190,8 +190,8 @@ class XGBoostEstimator(BoostedEstimator):
                 "Must have at least 1 validation dataset for early stopping."
             )
         for part in inputs.sets:
+            part.y = target_column(part.y)
             check_target_type(part.y, numeric=not self._has_labels)
-            check_target_shape(part.y, several=False)
         self._check_by_library(inputs)
 
     def _check_by_library(self, inputs: FitInputs) -> None:

@@ -271,7 +271,8 @@ def _check_device(booster: Any, device: Any) -> None:
         if not used.startswith("cuda"):
             raise PlacementError(
                 f"device must be one that XGBoost has. Got {device!r} on a worker where it trained "
-                f"on {used!r} instead. Start workers with a GPU, and XGBoost's build for it."
+                f"on {used!r} instead. Start workers with a GPU, and XGBoost's build for it: pip "
+                "install 'scikit-fleet[xgboost-gpu]' in the place of scikit-fleet[xgboost]."
             )
 
 

@@ -22,6 +22,7 @@ from skfleet.blocks import (
     compute_together,
     is_lazy,
     meta_of,
+    target_column,
     with_pandas_text,
 )
 from skfleet.engine import engine_for, map_reduce
@@ -67,6 +68,7 @@ class ForestEstimator(FleetEstimator):
 
     def _fit_on_blocks(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Survey the rows, and train the trees on workers."""
+        y = target_column(y, several=True)
         rows = self._validate_rows(
             X, y, sample_weight, multi_output=True, y_numeric=is_regressor(self)
         )

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import MultiOutputMixin
-from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
 from skfleet._array import FLOAT64, asarray_like, astype, namespace, to_device_of
@@ -24,8 +23,7 @@ from skfleet._validation import (
     check_total_weight,
     unique_values,
 )
-from skfleet._warnings import warn
-from skfleet.blocks import Block, RowBlocks
+from skfleet.blocks import Block, RowBlocks, check_rows, target_column
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import combine_label_counts, label_counts, unique_inverse
 from skfleet.estimators._device_dispatch import run_on_device
@@ -311,15 +309,11 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         """
         alpha = self._check_parameters(None)
         check_class_weight(self.class_weight)
+        check_rows(X=X, y=y)
+        y = target_column(y if y is None or hasattr(y, "shape") else np.asarray(y), several=True)
         rows = self._validate_rows(X, y, sample_weight, multi_output=True)
         check_gram_limit(rows, "RidgeClassifier")
         is_multilabel = y_ndim(y) == 2
-        if is_multilabel and (y if hasattr(y, "shape") else np.asarray(y)).shape[1] == 1:
-            is_multilabel = False
-            warn(
-                "A column-vector y was passed when a 1d array was expected. Take its column.",
-                DataConversionWarning,
-            )
         if is_multilabel and self.class_weight is not None:
             raise ValueError(
                 f"class_weight must be None where rows have several labels. Got "

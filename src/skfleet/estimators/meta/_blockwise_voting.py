@@ -18,7 +18,7 @@ from skfleet._delegation import available_where
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
 from skfleet._typing import Answer, Estimator, Rows, Values, Weights
-from skfleet._validation import check_option, check_target_shape, check_target_type, warn_of_names
+from skfleet._validation import check_option, check_target_type, warn_of_names
 from skfleet.blocks import (
     RowBlocks,
     as_sized,
@@ -29,6 +29,7 @@ from skfleet.blocks import (
     n_rows_of,
     row_blocks,
     split_per_sample,
+    target_column,
     warn_of_trip,
 )
 from skfleet.engine import log_pass, training_engine
@@ -287,7 +288,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
         self._check_n_blocks()
         check_rows(X=X, y=y, sample_weight=sample_weight)
         if is_lazy(y):
-            check_target_shape(y, several=False)
+            y = target_column(y)
         elif y is not None:
             y = column_or_1d(y, warn=True)
             assert_all_finite(y, input_name="y")
@@ -385,9 +386,9 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
         """
         self._check_n_blocks()
         check_rows(X=X, y=y, sample_weight=sample_weight)
+        y = target_column(_as_sized_array("y", y), several=True)
         self._fit_members(*self._partition(X, y, drop_none(params, sample_weight=sample_weight)))
-        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-        self._n_outputs = int(shape[1]) if len(shape) == 2 else None
+        self._n_outputs = int(y.shape[1]) if len(y.shape) == 2 else None
         return self
 
     def predict(self, X: Rows) -> Answer:

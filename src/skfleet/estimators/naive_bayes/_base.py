@@ -11,13 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._sklearn_private import validate_params
 from skfleet._validation import (
-    check_target_shape,
     check_target_type,
     unique_values,
     without_name_warnings,
 )
 from skfleet._warnings import IgnoredWarnings
-from skfleet.blocks import Block, as_collection, check_rows, meta_of
+from skfleet.blocks import Block, as_collection, check_rows, meta_of, target_column
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import BlockwiseEstimator, stock_estimator
 from skfleet.estimators._device_blocks import check_takes_device
@@ -60,14 +59,14 @@ class BlockwiseClassifier(BlockwiseEstimator):
     def _fit_on_blocks(
         self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
     ) -> Any:
-        self._check_labels(X, y)
+        y = self._checked_labels(X, y)
         return super()._fit_on_blocks(X, y, sample_weight, **options)
 
     def _partial_fit_on_blocks(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Any:
         """Add Dask rows, as scikit-learn does the rows of one call."""
-        self._check_labels(X, y)
+        y = self._checked_labels(X, y)
         with unchanged_on_failure(self):
             validate_params(self)
             X, is_first = as_collection(X), getattr(self, "classes_", None) is None
@@ -92,12 +91,14 @@ class BlockwiseClassifier(BlockwiseEstimator):
             model.partial_fit(row, [0] if labels is None else labels[:1], classes)
         return model.classes_
 
-    def _check_labels(self, X: Any, y: Any) -> None:
+    def _checked_labels(self, X: Any, y: Any) -> Any:
+        """Return the labels as a vector, or raise."""
         check_rows(X=X, y=y)
         if y is None:
             check_columns(clone(self), meta_of(as_collection(X)), y, reset=True)
-        check_target_shape(y, several=False)
+        y = target_column(y)
         check_target_type(y, numeric=False)
+        return y
 
     def _answer(self, X: Any, method: str) -> Any:
         """Return the answer of a method to Dask rows, lazily."""

@@ -28,6 +28,7 @@ from skfleet.blocks import (
     is_lazy,
     meta_of,
     row_blocks,
+    target_column,
     with_pandas_text,
 )
 from skfleet.estimators._base import FleetEstimator
@@ -79,6 +80,7 @@ class NeighborsEstimator(FleetEstimator):
         """Survey the rows, in one pass."""
         X, options = as_collection(X) if is_lazy(X) else X, {}
         if get_tags(self).target_tags.required:
+            y = y if is_regressor(self) else target_column(y, several=True)
             options = {"multi_output": True, "y_numeric": is_regressor(self)}
         rows = self._validate_rows(X, y, **options)
         self._set_metric(X, rows)

@@ -14,6 +14,7 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import type_of_target
 
 from skfleet._sklearn_private import encode_targets, validate_params
+from skfleet._validation import n_dims_of, warn_of_column
 from skfleet.blocks import (
     Block,
     Folds,
@@ -121,7 +122,14 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
     def _fit_on_blocks(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         if y is None:
             type_of_target(y, input_name="y")
-        return super()._fit_on_blocks(X, y)
+        super()._fit_on_blocks(X, y)
+        self._warn_of_column(y)
+        return self
+
+    def _warn_of_column(self, y: Any) -> None:
+        """Warn of labels of two dimensions; scikit-learn takes such numbers as they are."""
+        if n_dims_of(y) == 2 and self.target_type_ != "continuous":
+            warn_of_column()
 
     def _fit_passes(self, meta: Any) -> Passes:
         self._check_predefined(meta)
@@ -238,6 +246,7 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
             X, y = with_final_partitions(as_collection(X), y)
             meta = with_pandas_text(meta_of(X))
             folds = self._run(self._begin_cross_fit(meta, **params), X, y, None)
+        self._warn_of_column(y)
         output = transform_by_fold(self, folds, X)
         is_named = container == "default" or is_frame(folds.result)
         return output if is_named else name_columns(output, self.get_feature_names_out())
