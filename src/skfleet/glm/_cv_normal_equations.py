@@ -75,7 +75,7 @@ def split_products(
         folds = as_folds(cv, rows.n_rows, *data, **params)
         reduction = Reduction(cross_products_by_group, combine_by_group)
         products = map_reduce(engine, reduction, rows, folds)
-    total = _combined(products.values())
+    total = _combined(sums for group, sums in products.items() if folds.is_of_all_rows(group))
     check_total_weight(total.weight)
     splits = []
     for i, (train, test) in enumerate(folds.splits):

@@ -12,7 +12,7 @@ from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine import CandidateDevices, Pickled
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
-from skfleet.model_selection._dispatch._split_views import collection_of
+from skfleet.model_selection._dispatch._split_views import collection_of, without_mask
 from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
 from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
@@ -106,7 +106,8 @@ class SearchJob:
         if key not in self.fold_numbers:
             rows = self.validation_rows
             self.fold_numbers[key] = len(self.folds)
-            self.folds.append((train, test) if rows is None else rows.split(train, test, self.y))
+            parts = without_mask(train), without_mask(test)
+            self.folds.append(parts if rows is None else rows.split(*parts, self.y))
             self._splits.append((train, test))  # while they live no other object has their ids
         return self.fold_numbers[key]
 
