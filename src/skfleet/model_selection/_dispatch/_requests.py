@@ -106,7 +106,7 @@ class SearchJob:
         if key not in self.fold_numbers:
             rows = self.validation_rows
             self.fold_numbers[key] = len(self.folds)
-            parts = without_mask(train), without_mask(test)
+            parts = without_mask(train, self.X), without_mask(test, self.X)
             self.folds.append(parts if rows is None else rows.split(*parts, self.y))
             self._splits.append((train, test))  # while they live no other object has their ids
         return self.fold_numbers[key]

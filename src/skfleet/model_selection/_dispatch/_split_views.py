@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet.blocks import RowSet, is_lazy, partition_lengths, row_numbers, take_row_set
+from skfleet.blocks import RowSet, is_lazy, n_rows_of, partition_lengths, row_numbers, take_row_set
 
 
 class LazyRows:
@@ -52,7 +52,8 @@ def in_order(part: Any, n_rows: int) -> np.ndarray:
     return np.sort(row_numbers(part, n_rows))
 
 
-def without_mask(part: Any) -> Any:
-    """Return the numbers of the rows of a mask; other parts of a split are not changed."""
+def without_mask(part: Any, X: Any) -> Any:
+    """Return the numbers of the rows of a mask of X; other parts of a split are not changed."""
     dtype = getattr(part, "dtype", None) or np.asarray(part).dtype
-    return np.flatnonzero(part) if dtype == bool else part
+    is_mask = dtype == bool and len(part) == n_rows_of(as_indexable(X))
+    return np.flatnonzero(part) if is_mask else part
