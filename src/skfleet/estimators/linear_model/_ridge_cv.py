@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg
 from sklearn.base import MultiOutputMixin
-from sklearn.model_selection import check_cv
 
 from skfleet._array import asarray_like, to_host
 from skfleet._linalg import dot, is_sparse
@@ -18,7 +17,11 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators._metadata_routing import SplitterRouting, route_splitter_params
+from skfleet.estimators._metadata_routing import (
+    SplitterRouting,
+    check_splits,
+    route_splitter_params,
+)
 from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
 from skfleet.glm import (
@@ -169,7 +172,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
                     "Ridge for that."
                 )
         if self.cv is not None:
-            check_cv(self.cv)
+            check_splits(self.cv)
             for name in ("store_cv_results", "alpha_per_target"):
                 if getattr(self, name):
                     raise ValueError(
