@@ -35,6 +35,7 @@ class KNeighborsPath(SharedFit):
     """
 
     parameters = ("n_neighbors", "weights")
+    keeps_rows = True
     known = name_set("algorithm leaf_size metric metric_params n_jobs n_neighbors p weights")
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
