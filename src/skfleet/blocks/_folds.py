@@ -40,6 +40,15 @@ class Folds:
         """Return whether a group is one of those that have each row once."""
         return not self.counts or group == len(self.counts)
 
+    def sizes(self, n_rows: int) -> np.ndarray:
+        """Return the number of rows of each group, of so many rows in all."""
+        if self.counts:
+            return np.array([*(counts.sum(dtype=np.int64) for counts in self.counts), n_rows])
+        if self.starts is not None:
+            return np.diff(self.starts, append=n_rows)
+        assert self.group_of_row is not None
+        return np.bincount(self.group_of_row)
+
     def cut(self, block: Block) -> Iterator[tuple[int, Block]]:
         """Yield the groups in a block of the rows, each with its rows."""
         start, n_rows = block.row_offset or 0, block.n_rows
@@ -117,8 +126,7 @@ def make_folds(
         return _leave_group_out(n, np.cumsum(lengths) - lengths, None)
     X = np.empty((n_rows, 0)) if X is None else X
     pairs = [
-        tuple(row_numbers(part, n_rows) for part in pair)
-        for pair in splitter.split(X, y, **params)
+        tuple(row_numbers(part, n_rows) for part in pair) for pair in splitter.split(X, y, **params)
     ]
     if not pairs:
         raise ValueError(

@@ -25,11 +25,11 @@ from skfleet.glm._normal_equations import (
 class SplitProducts(NamedTuple):
     """Cross products of all rows, and of the training and test set of each split.
 
-    With the rows and folds, for further passes.
+    With the rows and folds, for further passes. A set without a weight may have None.
     """
 
     total: CrossProducts
-    splits: list[tuple[CrossProducts, CrossProducts]]
+    splits: list[tuple[Any, Any]]
     rows: RowBlocks
     folds: Folds
 
@@ -37,6 +37,12 @@ class SplitProducts(NamedTuple):
     def fitted(self) -> list[CrossProducts]:
         """The cross products of the training sets."""
         return [train for train, _ in self.splits]
+
+    @property
+    def n_tested(self) -> list[int]:
+        """The number of rows of each test set."""
+        sizes = self.folds.sizes(self.rows.n_rows or 0)
+        return [int(sizes[list(test)].sum()) for _, test in self.folds.splits]
 
     def reduce_models(
         self, reduction: Reduction, coefs: np.ndarray, intercepts: np.ndarray, *args: Any
@@ -61,9 +67,18 @@ class Residuals(NamedTuple):
 
 
 def split_products(
-    rows: RowBlocks, X: Any, y: Any, cv: Any, params: dict[str, Any]
+    rows: RowBlocks,
+    X: Any,
+    y: Any,
+    cv: Any,
+    params: dict[str, Any],
+    *,
+    allows_no_weight: bool = False,
 ) -> SplitProducts:
-    """Return the sums of products of all splits, from one pass; `params` go to the splitter."""
+    """Return the sums of products of all splits, from one pass; `params` go to the splitter.
+
+    A set without a weight has None where that is allowed, else it raises.
+    """
     engine = engine_for(rows)
     # Local rows may stay on the device for the passes that follow.
     is_reused = rows.lengths is None or not rows.on_dask
@@ -82,8 +97,9 @@ def split_products(
         sums = tuple(
             _combined(products[part] for part in side if part in products) for side in (train, test)
         )
+        sums = tuple(None if side is None or side.weight == 0 else side for side in sums)
         for name, sums_of_side in zip(("train", "test"), sums, strict=True):
-            if sums_of_side is None or sums_of_side.weight == 0:
+            if sums_of_side is None and not allows_no_weight:
                 raise ValueError(f"cv must {name} on rows with a weight. Got none in split {i}.")
         splits.append(sums)
     return SplitProducts(total, splits, rows, folds)
