@@ -106,6 +106,18 @@ def to_host_if_array(x: Any) -> Any:
     return to_host(x) if is_not_numpy(x) else x
 
 
+def copy_of(x: Any) -> Any:
+    """Return a copy of an array, on its device."""
+    return namespace(x).asarray(x, copy=True)
+
+
+def is_equal(x: Any, y: Any) -> bool:
+    """Return whether two arrays of a library are equal, with NaN in the same places."""
+    xp = namespace(x, y)
+    equal = x == y
+    return bool(xp.all(equal | ((x != x) & (y != y))))
+
+
 def tree_to_host(value: Any) -> Any:
     """Return a tree of tuples, lists, dicts and dataclasses with its arrays as NumPy's."""
     if is_not_numpy(value):

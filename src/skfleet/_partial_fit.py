@@ -69,7 +69,13 @@ def classes_for_partial_fit(model: Any, y: Any, classes: Any = None) -> dict[str
     if not accepts_classes or not is_classifier(model):
         return {}
     if classes is not None:
-        return {"classes": np.asarray(fetch(classes))}
+        labels = np.asarray(fetch(classes))
+        if not labels.ndim:
+            raise ValueError(
+                f"classes must be an array or a list of all labels. Got {type(classes).__name__} "
+                "instead. Make a list of them."
+            )
+        return {"classes": labels}
     # A fitted model has learned its labels: no pass over y is needed.
     if hasattr(model, "classes_"):
         return {}

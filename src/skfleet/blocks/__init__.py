@@ -27,7 +27,7 @@ from skfleet.blocks._containers import (
 )
 from skfleet.blocks._dask_futures import check_rows, fetch
 from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
-from skfleet.blocks._folds import Folds, as_folds, class_in_scikit_learn, make_folds
+from skfleet.blocks._folds import Folds, as_folds, class_in_scikit_learn, make_folds, row_numbers
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
     artificial_rows,
@@ -101,6 +101,7 @@ __all__ = [
     "partition_lengths",
     "persist_together",
     "row_blocks",
+    "row_numbers",
     "row_slices",
     "row_uniform",
     "sample_blocks",

@@ -4,41 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import KFold, check_cv
 
+from skfleet._sklearn_private import take_rows
 from skfleet.blocks._block import Block, slice_block
+from skfleet.blocks._row_set import count_rows
 from skfleet.blocks._sampling import take_block_rows
 
 
 @dataclass(frozen=True)
 class Folds:
-    """Disjoint groups of rows, such that every split trains and tests on whole groups.
+    """Groups of rows, such that every split trains and tests on whole groups.
 
     Groups are consecutive rows from `starts` on, or `group_of_row` has the group of each row.
-    `splits` has the numbers of the groups to train on, and of those to test on, for each split.
+    `splits` has the numbers of the groups to train on, and of those to test on, for each split, a
+    number as often as the rows are drawn.
+
+    Where `counts` has how often each row is in each group, groups are not disjoint: there is one
+    for each part of a split, and a last one of all rows.
     """
 
     starts: np.ndarray | None
     group_of_row: np.ndarray | None
     splits: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    counts: tuple[np.ndarray, ...] = ()
 
     def __len__(self) -> int:
         return len(self.splits)
 
-    def group_lengths(self, n_rows: int) -> np.ndarray:
-        """Return the number of rows of each group, of as many rows in all."""
-        if self.starts is None:
-            assert self.group_of_row is not None
-            return np.bincount(self.group_of_row)
-        return np.diff(np.append(self.starts, n_rows))
+    def is_of_all_rows(self, group: int) -> bool:
+        """Return whether a group is one of those that have each row once."""
+        return not self.counts or group == len(self.counts)
+
+    def sizes(self, n_rows: int) -> np.ndarray:
+        """Return the number of rows of each group, of so many rows in all."""
+        if self.counts:
+            return np.array([*(counts.sum(dtype=np.int64) for counts in self.counts), n_rows])
+        if self.starts is not None:
+            return np.diff(self.starts, append=n_rows)
+        assert self.group_of_row is not None
+        return np.bincount(self.group_of_row)
 
     def cut(self, block: Block) -> Iterator[tuple[int, Block]]:
         """Yield the groups in a block of the rows, each with its rows."""
         start, n_rows = block.row_offset or 0, block.n_rows
+        if self.counts:
+            for group, counts in enumerate(self.counts):
+                rows = np.repeat(np.arange(n_rows), counts[start : start + n_rows])
+                if len(rows):
+                    yield group, take_block_rows(block, rows)
+            yield len(self.counts), block
+            return
         if self.starts is None:
             assert self.group_of_row is not None
             group_of_row = self.group_of_row[start : start + n_rows]
@@ -61,7 +81,29 @@ def class_in_scikit_learn(splitter: Any) -> type:
     return vars(type(splitter)).get("class_in_scikit_learn", type(splitter))
 
 
-def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **params: Any) -> Folds:
+def row_numbers(part: Any, n_rows: int) -> np.ndarray:
+    """Return the numbers of the rows of a part of a split, in its order and as often as it has.
+
+    A part may be whatever scikit-learn indexes rows by: numbers, also from the end, or a mask.
+    """
+    chosen: np.ndarray = take_rows(np.arange(n_rows), np.asarray(part))
+    if chosen.ndim != 1:
+        raise ValueError(
+            f"Rows of a split must have one dimension. Got {chosen.ndim} instead. Give their "
+            "numbers in a list."
+        )
+    return chosen
+
+
+def make_folds(
+    splitter: Any,
+    n_rows: int,
+    X: Any = None,
+    y: Any = None,
+    *,
+    is_disjoint: bool = True,
+    **params: Any,
+) -> Folds:
     """Return the splits of a scikit-learn splitter over rows.
 
     Without X, as for rows on a cluster, the splitter gets an empty matrix of n_rows rows. Rows that
@@ -70,7 +112,8 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
 
     1. KFold without a shuffle has one group of consecutive rows for each fold.
     2. Where each row is tested once, a group has the test rows of a split.
-    3. Else the groups are refined by the train and the test rows of each split in turn.
+    3. Where a part draws rows more than once, each part is a group, unless `is_disjoint`.
+    4. Else the groups are refined by the train and the test rows of each split in turn.
     """
     if class_in_scikit_learn(splitter) is KFold and not splitter.shuffle:
         n = splitter.get_n_splits()
@@ -82,28 +125,44 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
         lengths[: n_rows % n] += 1
         return _leave_group_out(n, np.cumsum(lengths) - lengths, None)
     X = np.empty((n_rows, 0)) if X is None else X
-    pairs = list(splitter.split(X, y, **params))
+    pairs = [
+        tuple(row_numbers(part, n_rows) for part in pair) for pair in splitter.split(X, y, **params)
+    ]
+    if not pairs:
+        raise ValueError(
+            "cv must have splits. Got none instead: no fits were performed. Give a list in place "
+            "of an iterator, which is spent after one fit."
+        )
     group_of_row = _as_partition(pairs, n_rows)
     if group_of_row is not None:
         in_order = (group_of_row[:-1] <= group_of_row[1:]).all()
         # Consecutive rows are sliced as views; others are copied group by group.
         starts = np.searchsorted(group_of_row, np.arange(len(pairs))) if in_order else None
         return _leave_group_out(len(pairs), starts, None if in_order else group_of_row)
+    counts = [count_rows(part, n_rows) for pair in pairs for part in pair]
+    if not is_disjoint and max(part.max(initial=0) for part in counts) > 1:
+        splits = tuple(((2 * i,), (2 * i + 1,)) for i in range(len(pairs)))
+        return Folds(None, None, splits, tuple(counts))
     code = np.zeros(n_rows, dtype=np.int64)
-    members = np.zeros((1, 0), dtype=bool)  # of groups in the train and the test rows of splits
-    for chosen in chain.from_iterable(pairs):
-        member = np.zeros(n_rows, dtype=bool)
-        member[chosen] = True
-        refined, code = np.unique(2 * code + member, return_inverse=True)
-        members = np.column_stack([members[refined // 2], refined % 2 == 1])
-    groups = [tuple(np.flatnonzero(column).tolist()) for column in members.T]
+    members = np.zeros((1, 0), dtype=np.int64)  # how often the parts of splits have each group
+    for part in counts:
+        base = int(part.max(initial=0)) + 1
+        refined, code = np.unique(base * code + part, return_inverse=True)
+        members = np.column_stack([members[refined // base], refined % base])
+    every = np.arange(len(members))
+    groups = [tuple(np.repeat(every, column).tolist()) for column in members.T]
     numbers = code.astype(np.min_scalar_type(len(members)))
     return Folds(None, numbers, tuple(zip(groups[::2], groups[1::2], strict=True)))
 
 
 def as_folds(cv: Any, n_rows: int, X: Any = None, y: Any = None, **params: Any) -> Folds:
-    """Return folds as they are, or those of a splitter, a number of splits or pairs of indices."""
-    return cv if isinstance(cv, Folds) else make_folds(check_cv(cv), n_rows, X, y, **params)
+    """Return folds as they are, or those of a splitter, a number of splits or pairs of indices.
+
+    Groups of the latter need not be disjoint.
+    """
+    if isinstance(cv, Folds):
+        return cv
+    return make_folds(check_cv(cv), n_rows, X, y, is_disjoint=False, **params)
 
 
 def _leave_group_out(n: int, starts: np.ndarray | None, group_of_row: np.ndarray | None) -> Folds:
@@ -112,11 +171,9 @@ def _leave_group_out(n: int, starts: np.ndarray | None, group_of_row: np.ndarray
     return Folds(starts, group_of_row, splits)
 
 
-def _as_partition(pairs: Sequence[tuple[Any, Any]], n_rows: int) -> np.ndarray | None:
+def _as_partition(pairs: Sequence[tuple[Any, ...]], n_rows: int) -> np.ndarray | None:
     """Return the split that tests each row; None unless each is tested once and trained on else."""
     if sum(len(test) for _, test in pairs) != n_rows or len(pairs) < 2:
-        return None
-    if any(np.asarray(side).dtype.kind not in "iu" for pair in pairs for side in pair):
         return None
     group_of_row = np.full(n_rows, -1, dtype=np.min_scalar_type(-len(pairs)))
     for i, (_, test) in enumerate(pairs):

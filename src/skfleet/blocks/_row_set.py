@@ -11,7 +11,7 @@ from skfleet.blocks._containers import n_rows_of, take_rows
 
 
 class BlockRows(NamedTuple):
-    """The rows of a set in a block: all of them, or those with a bit.
+    """The rows of a set in a block: all of them, those with a bit, or each as often as it counts.
 
     The bits begin with `n_skipped` of rows before the block.
     """
@@ -20,6 +20,7 @@ class BlockRows(NamedTuple):
     n_taken: int
     bits: np.ndarray | None = None
     n_skipped: int = 0
+    counts: np.ndarray | None = None
 
     def __repr__(self) -> str:
         return f"BlockRows({self.n_taken} of {self.n_rows} rows)"
@@ -32,10 +33,17 @@ class BlockRows(NamedTuple):
                 f"{n_rows_of(rows)} rows that had {self.n_rows} when they were counted. "
                 "Persist the collection before it is split."
             )
-        return rows if self.bits is None else take_rows(rows, self.numbers())
+        return rows if self.is_whole else take_rows(rows, self.numbers())
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the set has each row of the block once."""
+        return self.bits is None and self.counts is None
 
     def numbers(self) -> np.ndarray:
         """Return the numbers of the rows within the block."""
+        if self.counts is not None:
+            return np.repeat(np.arange(self.n_rows), self.counts)
         if self.bits is None:
             return np.arange(self.n_rows)
         mask = np.unpackbits(self.bits, count=self.n_skipped + self.n_rows)
@@ -45,7 +53,8 @@ class BlockRows(NamedTuple):
 class RowSet:
     """Some of `n_rows` rows, by global number, in ascending order.
 
-    It is held as ranges of rows, or with a bit for each row. ``np.asarray`` returns the numbers.
+    It is held as ranges of rows, with a bit for each row, or with a count where a row is drawn more
+    than once. ``np.asarray`` returns the numbers, each as often as it is drawn.
 
     Parameters
     ----------
@@ -55,6 +64,8 @@ class RowSet:
         First and last row (exclusive) of ranges, in ascending order.
     bits : ndarray of uint8, default=None
         A bit for each row, as ``np.packbits`` returns them, in place of ranges.
+    counts : ndarray of unsigned integers, default=None
+        How often each row is drawn, in place of ranges.
 
     Examples
     --------
@@ -74,20 +85,26 @@ class RowSet:
         n_rows: int,
         ranges: Sequence[tuple[int, int]] = (),
         bits: np.ndarray | None = None,
+        counts: np.ndarray | None = None,
     ) -> None:
-        self.n_rows, self.bits = n_rows, bits
+        self.n_rows, self.bits, self.counts = n_rows, bits, counts
         self.ranges = tuple((low, high) for low, high in ranges if low < high)
-        if bits is None:
-            self._size = sum(high - low for low, high in self.ranges)
-        else:
+        if counts is not None:
+            self._size = int(counts.sum(dtype=np.int64))
+        elif bits is not None:
             self._size = int(np.bitwise_count(bits).sum(dtype=np.int64))
+        else:
+            self._size = sum(high - low for low, high in self.ranges)
 
     @classmethod
     def from_indices(cls, indices: Any, n_rows: int) -> RowSet:
-        """Return the set of rows with these numbers, in any order, or of a mask."""
+        """Return the rows with these numbers, in any order and as often as given, or of a mask."""
         mask = np.zeros(n_rows, dtype=bool)
         mask[indices] = True
-        return cls(n_rows, bits=np.packbits(mask))
+        numbers = np.asarray(indices)
+        if numbers.dtype == bool or len(numbers) == np.count_nonzero(mask):
+            return cls(n_rows, bits=np.packbits(mask))
+        return cls(n_rows, counts=count_rows(numbers, n_rows))
 
     def __len__(self) -> int:
         return self._size
@@ -97,7 +114,9 @@ class RowSet:
         return (self._size,)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if self.bits is None:
+        if self.counts is not None:
+            numbers = np.repeat(np.arange(self.n_rows), self.counts)
+        elif self.bits is None:
             numbers = np.concatenate([np.arange(0), *(np.arange(*r) for r in self.ranges)])
         else:
             numbers = np.flatnonzero(np.unpackbits(self.bits, count=self.n_rows))
@@ -105,6 +124,8 @@ class RowSet:
 
     def __invert__(self) -> RowSet:
         """Return the set of all other rows."""
+        if self.counts is not None:
+            return RowSet(self.n_rows, bits=np.packbits(self.counts == 0))
         if self.bits is None:
             ends = [0, *(row for bounds in self.ranges for row in bounds), self.n_rows]
             return RowSet(self.n_rows, list(zip(ends[::2], ends[1::2], strict=True)))
@@ -114,13 +135,15 @@ class RowSet:
         return RowSet(self.n_rows, bits=bits)
 
     def __dask_tokenize__(self) -> Any:
-        return type(self).__name__, self.n_rows, self.ranges, self.bits
+        return type(self).__name__, self.n_rows, self.ranges, self.bits, self.counts
 
     def __repr__(self) -> str:
         return f"RowSet({self._size} of {self.n_rows} rows)"
 
     def count_before(self, row: int) -> int:
         """Return how many rows of the set come before a row."""
+        if self.counts is not None:
+            return int(self.counts[:row].sum(dtype=np.int64))
         if self.bits is None:
             return sum(min(high, row) - low for low, high in self.ranges if low < row)
         counts = np.bitwise_count(self.bits[: row // 8]).sum(dtype=np.int64)
@@ -129,6 +152,9 @@ class RowSet:
     def cut(self, low: int, high: int) -> BlockRows:
         """Return the rows of the set in a block of the rows from low to high."""
         n_rows = high - low
+        if self.counts is not None:
+            counts = self.counts[low:high]
+            return BlockRows(n_rows, int(counts.sum(dtype=np.int64)), counts=counts)
         if self.bits is not None:
             skipped = low % 8
             bits = self.bits[low // 8 : (high + 7) // 8]
@@ -139,3 +165,10 @@ class RowSet:
             mask[max(first - low, 0) : max(last - low, 0)] = True
         n_taken = int(mask.sum())
         return BlockRows(n_rows, n_taken, None if n_taken == n_rows else np.packbits(mask))
+
+
+def count_rows(numbers: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return how often each of `n_rows` rows is among numbers, as small integers."""
+    # negative numbers count from the end, as in any array
+    counts = np.bincount(np.arange(n_rows)[numbers], minlength=n_rows)
+    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))

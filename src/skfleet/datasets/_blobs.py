@@ -195,4 +195,4 @@ def _check_stds(cluster_std: Any, n_centers: int) -> np.ndarray:
         )
     for value in cluster_std:
         check_in_interval("Every number in cluster_std", value, 0, open="r")
-    return np.asarray(cluster_std, dtype=np.float64)
+    return np.array([*cluster_std], dtype=np.float64)

@@ -104,6 +104,8 @@ class BlockwiseEstimator(DocumentationLink):
     # Whether a fit takes several passes, for which rows are persisted in memory where they fit; and
     # whether it takes so many that they else go to the disk.
     _is_repeated = _is_iterative = False
+    # Parameters that this process alone reads: an iterator is sent nowhere.
+    _local_params: tuple[str, ...] = ()
 
     @staticmethod
     def _as_read(X: Any) -> Any:
@@ -135,7 +137,8 @@ class BlockwiseEstimator(DocumentationLink):
         self, method: str = "_reduce_block", *args: Any, combine: Any = None
     ) -> Reduction:
         """Return a reduction by ``method(block, *args)`` of an unfitted clone, and `_combine`."""
-        unfitted, name = clone_without_callbacks(self), f"fit-{type(self).__name__}"
+        unfitted = clone_without_callbacks(self._without_local_params())
+        name = f"fit-{type(self).__name__}"
         per_block = NamedCall(name, _call_quietly, unfitted, method, args)
         return Reduction(per_block, combine or unfitted._combine)
 
@@ -148,11 +151,18 @@ class BlockwiseEstimator(DocumentationLink):
         example = self._example_rows(rows) if method == "transform" else None
         return None if example is None else getattr(self, method)(example)
 
+    def _without_local_params(self) -> Any:
+        """Return the estimator, or a copy without the parameters that this process alone reads."""
+        if not self._local_params:
+            return self
+        return copy.copy(self).set_params(**dict.fromkeys(self._local_params))
+
     def _task_model(self) -> Any:
         """Return the model whose methods tasks call; they change no blocks in memory."""
-        if getattr(self, "copy", True) is False:
-            return copy.copy(self).set_params(copy=True)
-        return self
+        model = self._without_local_params()
+        if getattr(model, "copy", True) is False:
+            return copy.copy(model).set_params(copy=True)
+        return model
 
     def _begin_fit(self, meta: Any, **options: Any) -> Passes:
         """Check the parameters and the empty `meta` of rows, and return the passes of a fit."""
@@ -181,7 +191,8 @@ class BlockwiseEstimator(DocumentationLink):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                clone_without_callbacks(self).fit(artificial_rows(meta)[:1], [0])
+                unfitted = clone_without_callbacks(self._without_local_params())
+                unfitted.fit(artificial_rows(meta)[:1], [0])
         except (TypeError, ValueError) as error:
             if "parse" in str(error):
                 raise
@@ -255,7 +266,7 @@ class BlockwiseTransformer(BlockwiseEstimator):
             container = output_container_of(self)
             self._check_meta(with_pandas_text(meta_of(X)), reset=False)
         if container == "pandas":  # by the configuration of this process, which workers lack
-            model = copy.deepcopy(model).set_output(transform="pandas")
+            model = copy.deepcopy(model._without_local_params()).set_output(transform="pandas")
         if is_on_device(X):
             return self._map_on_device(model, X, method, container)
         example_of = partial(model._example_result, method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from sklearn import get_config
@@ -52,7 +53,15 @@ class SplitterRouting:
         """
         mapping = MethodMapping().add(caller="fit", callee="split")
         router = MetadataRouter(owner=self).add_self_request(self)
-        return router.add(splitter=check_cv(self.cv), method_mapping=mapping)
+        return router.add(splitter=check_splits(self.cv), method_mapping=mapping)
+
+
+def check_splits(cv: Any) -> Any:
+    """Return the splitter of `cv` or raise, as scikit-learn does, but leave an iterator unread.
+
+    In its place is a splitter of no splits, with the same requests.
+    """
+    return check_cv(() if isinstance(cv, Iterator) else cv)
 
 
 def route_splitter_params(owner: Any, params: dict[str, Any]) -> dict[str, Any]:

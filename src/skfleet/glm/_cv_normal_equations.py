@@ -27,11 +27,11 @@ from skfleet.glm._product_sums import (
 class SplitProducts(NamedTuple):
     """Cross products of all rows, and of the training and test set of each split.
 
-    With the rows and folds, for further passes.
+    With the rows and folds, for further passes. A set without a weight may have None.
     """
 
     total: Products
-    splits: list[tuple[Products, Products]]
+    splits: list[tuple[Any, Any]]
     rows: RowBlocks
     folds: Folds
 
@@ -39,6 +39,12 @@ class SplitProducts(NamedTuple):
     def fitted(self) -> list[Products]:
         """The cross products of the training sets."""
         return [train for train, _ in self.splits]
+
+    @property
+    def n_tested(self) -> list[int]:
+        """The number of rows of each test set."""
+        sizes = self.folds.sizes(self.rows.n_rows or 0)
+        return [int(sizes[list(test)].sum()) for _, test in self.folds.splits]
 
     def reduce_models(
         self, reduction: Reduction, coefs: np.ndarray, intercepts: np.ndarray, *args: Any
@@ -72,23 +78,25 @@ def split_products(
     centred: bool = True,
     alpha: Any = 0.0,
     has_l1: bool = False,
+    allows_no_weight: bool = False,
 ) -> SplitProducts:
     """Return what least squares of all splits follow from; `params` go to the splitter.
 
     For models that are `centred` (with an intercept) and have a penalty, as in `compute_products`.
+    A set without a weight has None where that is allowed, else it raises.
     """
 
     def systems(products: SplitProducts) -> list[Products]:
-        fitted = [products.total, *products.fitted]
+        fitted = [products.total, *(train for train in products.fitted if train is not None)]
         return fitted if centred else [sums.uncentered() for sums in fitted]
 
     with _folded_rows(rows, X, y, cv, params) as (rows, folds):
         assert rows.n_rows is not None
-        lengths = folds.group_lengths(rows.n_rows)
-        n_rows = min((sum(lengths[part] for part in train) for train, _ in folds.splits), default=0)
+        sizes = folds.sizes(rows.n_rows)
+        n_rows = min((int(sizes[list(train)].sum()) for train, _ in folds.splits), default=0)
 
         def reduce_rows(kind: ProductKind, rows: RowBlocks) -> SplitProducts:
-            return _products_of_splits(kind, rows, folds)
+            return _products_of_splits(kind, rows, folds, allows_no_weight=allows_no_weight)
 
         return accurate_products(rows, n_rows, reduce_rows, systems, alpha=alpha, has_l1=has_l1)
 
@@ -96,7 +104,7 @@ def split_products(
 def split_cross_products(rows: RowBlocks, X: Any, y: Any, cv: Any) -> SplitProducts:
     """Return the cross products of all splits, whatever their condition, from one pass."""
     with _folded_rows(rows, X, y, cv, {}) as (rows, folds):
-        return _products_of_splits(GRAM, rows, folds)
+        return _products_of_splits(GRAM, rows, folds, allows_no_weight=False)
 
 
 @contextmanager
@@ -115,11 +123,14 @@ def _folded_rows(
         yield rows, as_folds(cv, rows.n_rows, *data, **params)
 
 
-def _products_of_splits(kind: ProductKind, rows: RowBlocks, folds: Folds) -> SplitProducts:
+def _products_of_splits(
+    kind: ProductKind, rows: RowBlocks, folds: Folds, *, allows_no_weight: bool
+) -> SplitProducts:
     """Return the products of all splits, from one pass."""
     reduction = Reduction(products_by_group, partial(combine_by_group, kind.combine))
     products = map_reduce(engine_for(rows), reduction, rows, folds, kind)
-    total = _combined(kind, products.values())
+    of_all_rows = (sums for group, sums in products.items() if folds.is_of_all_rows(group))
+    total = _combined(kind, of_all_rows)
     check_total_weight(total.weight)
     splits = []
     for i, (train, test) in enumerate(folds.splits):
@@ -127,8 +138,9 @@ def _products_of_splits(kind: ProductKind, rows: RowBlocks, folds: Folds) -> Spl
             _combined(kind, (products[part] for part in side if part in products))
             for side in (train, test)
         )
+        sums = tuple(None if side is None or side.weight == 0 else side for side in sums)
         for name, sums_of_side in zip(("train", "test"), sums, strict=True):
-            if sums_of_side is None or sums_of_side.weight == 0:
+            if sums_of_side is None and not allows_no_weight:
                 raise ValueError(f"cv must {name} on rows with a weight. Got none in split {i}.")
         splits.append(sums)
     return SplitProducts(total, splits, rows, folds)

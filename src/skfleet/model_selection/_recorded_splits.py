@@ -31,8 +31,9 @@ class SplitsInOrder(_SplitterWrapper):
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yield the numbers of the training and the test rows of each split."""
+        n_rows = n_rows_of(X)
         for train, test in self.splitter.split(X, y, groups):
-            yield in_order(train), in_order(test)
+            yield in_order(train, n_rows), in_order(test, n_rows)
 
 
 class RecordedSplits(_SplitterWrapper):
@@ -41,8 +42,9 @@ class RecordedSplits(_SplitterWrapper):
     def split(self, X: Any, y: Any = None, groups: Any = None) -> list[tuple[Any, Any]]:
         """Return the numbers of the training and the test rows of each split."""
         splits = list(self.splitter.split(X, y, groups))
-        tests = [in_order(test) for _, test in splits]
-        self._numbers = np.full(n_rows_of(X), -1)
+        n_rows = n_rows_of(X)
+        tests = [in_order(test, n_rows) for _, test in splits]
+        self._numbers = np.full(n_rows, -1)
         for number, test in enumerate(tests):
             self._numbers[test] = number
         if sum(map(len, tests)) != len(self._numbers) or (self._numbers < 0).any():

@@ -10,7 +10,7 @@ from sklearn import model_selection
 from sklearn.utils import check_random_state
 
 from skfleet._sklearn_private import validate_shuffle_split
-from skfleet.blocks import RowSet, class_in_scikit_learn
+from skfleet.blocks import RowSet, class_in_scikit_learn, row_numbers
 
 Split = tuple[RowSet, RowSet]  # the rows to train on, and those to test on
 
@@ -26,7 +26,9 @@ def row_splits(splitter: Any, n_rows: int, y: Any = None, groups: Any = None) ->
         yield from plan(splitter, n_rows)
         return
     for train, test in splitter.split(np.empty((n_rows, 0)), y, groups):
-        yield RowSet.from_indices(train, n_rows), RowSet.from_indices(test, n_rows)
+        parts = (row_numbers(part, n_rows) for part in (train, test))
+        train, test = (RowSet.from_indices(part, n_rows) for part in parts)
+        yield train, test
 
 
 def _k_fold(splitter: Any, n_rows: int) -> Iterator[Split]:

@@ -17,6 +17,11 @@ def scorer_name(scorer: Any, supported: frozenset[str]) -> str | None:
     return _names_by_digest(supported, is_routed).get(_digest(scorer))
 
 
+def takes_rows(scorer: Any) -> bool:
+    """Return whether a scorer is a function of the user's that is given the rows themselves."""
+    return not isinstance(scorer, str) and type(scorer).__module__ != "sklearn.metrics._scorer"
+
+
 @cache
 def _names_by_digest(supported: frozenset[str], is_routed: bool) -> dict[bytes, str]:
     names = {}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
+import numpy as np
 from distributed.protocol import dask_deserialize, dask_serialize
 
 # Bytes from which on all tasks of a process read one copy, read-only; joblib's `max_nbytes`.
@@ -71,6 +72,13 @@ class Pickled:
             digest.update(view)
         return digest.digest()
 
+    def is_equal(self, other: Pickled) -> bool:
+        """Return whether another object was pickled to the same bytes."""
+        if self.header != other.header or len(self.buffers) != len(other.buffers):
+            return False
+        pairs = zip(self._views(), other._views(), strict=True)
+        return all(_is_equal(*map(_as_bytes, pair)) for pair in pairs)
+
     def _views(self) -> list[memoryview]:
         """Return the buffers as flat bytes in memory order, which Fortran arrays have too."""
         return [pickle.PickleBuffer(buffer).raw() for buffer in self.buffers]
@@ -86,6 +94,16 @@ class Pickled:
         # A buffer that was received is a memoryview, which cannot be pickled.
         kind: Any = pickle.PickleBuffer if protocol >= 5 else bytes
         return Pickled, (bytes(self.header), [kind(view) for view in self._views()])
+
+
+def _as_bytes(view: memoryview) -> np.ndarray:
+    return np.frombuffer(view, dtype=np.uint8)
+
+
+def _is_equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether bytes are equal; those of the same memory are not read."""
+    is_same = a.ctypes.data == b.ctypes.data and len(a) == len(b)
+    return is_same or np.array_equal(a, b)
 
 
 def _dumps(

@@ -39,7 +39,7 @@ class TrainingRows(NamedTuple):
         cut = self.rows.cut(start, start + block.n_rows)
         if not cut.n_taken:
             return None
-        chosen = block if cut.bits is None else take_block_rows(block, cut.numbers())
+        chosen = block if cut.is_whole else take_block_rows(block, cut.numbers())
         return chosen._replace(row_offset=self.rows.count_before(start))
 
     def prepare_all(self, X: Any) -> Any:

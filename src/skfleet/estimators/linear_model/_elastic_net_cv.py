@@ -6,13 +6,16 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import check_cv
 
 from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
 from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators._metadata_routing import SplitterRouting, route_splitter_params
+from skfleet.estimators._metadata_routing import (
+    SplitterRouting,
+    check_splits,
+    route_splitter_params,
+)
 from skfleet.estimators.linear_model._base import LinearRegressor
 from skfleet.estimators.linear_model._elastic_net import (
     ElasticNet,
@@ -179,7 +182,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
             raise ValueError(
                 "l1_ratio must be above 0 for a path of alphas. Got 0 instead. Give the alphas."
             )
-        check_cv(self.cv)
+        check_splits(self.cv)
         return ratios
 
     @property

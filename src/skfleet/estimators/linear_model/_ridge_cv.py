@@ -8,22 +8,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import MultiOutputMixin
-from sklearn.model_selection import check_cv
+from sklearn.exceptions import FitFailedWarning, UndefinedMetricWarning
 
 from skfleet._array import FLOAT64, asarray_like, to_host
 from skfleet._linalg import dot, is_sparse
 from skfleet._typing import Rows, Scoring, Splitter, Values, Weights
 from skfleet._validation import check_bool, check_in_interval, check_option
+from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators._metadata_routing import SplitterRouting, route_splitter_params
+from skfleet.estimators._metadata_routing import (
+    SplitterRouting,
+    check_splits,
+    route_splitter_params,
+)
 from skfleet.estimators.linear_model._base import LinearRegressor, intercept_of, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
 from skfleet.glm import (
     MAX_CONDITIONS,
     Products,
+    SplitProducts,
     compute_products,
     score_from_errors,
     split_products,
@@ -144,7 +150,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             sums, scores = self._loo_scores(rows, alphas, column)
         else:
             sums, scores = self._fold_scores(rows, X, y, params, alphas)
-        self.alpha_, self.best_score_ = alphas[np.argmax(scores, axis=0)], np.max(scores, axis=0)
+        # where all scores are undefined, the first alpha is chosen, as in scikit-learn
+        best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=0)
+        self.alpha_ = alphas[best]
+        self.best_score_ = np.take_along_axis(scores, best[None], axis=0)[0]
         if scores.ndim == 1:
             self.alpha_, self.best_score_ = float(self.alpha_), float(self.best_score_)
         coef, _, _ = sums.solve_ridge(self.alpha_)
@@ -169,7 +178,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
                     "Ridge for that."
                 )
         if self.cv is not None:
-            check_cv(self.cv)
+            check_splits(self.cv)
             for name in ("store_cv_results", "alpha_per_target"):
                 if getattr(self, name):
                     raise ValueError(
@@ -182,11 +191,14 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         self, rows: RowBlocks, X: Any, y: Any, params: dict[str, Any], alphas: np.ndarray
     ) -> tuple[Products, np.ndarray]:
         """Return the cross products of all rows, and the mean scores of alphas over splits."""
-        options = {"centred": self.fit_intercept, "alpha": alphas}
+        options = {"centred": self.fit_intercept, "alpha": alphas, "allows_no_weight": True}
         products = split_products(rows, X, y, self.cv, params, **options)
         scoring = self.scoring or "r2"
-        scores = np.empty((len(alphas), len(products.splits)))
+        undefined = warn_of_undefined_scores(products, scoring, len(alphas))
+        scores = np.full((len(alphas), len(products.splits)), np.nan)
         for j, (train, test) in enumerate(products.splits):
+            if undefined[j]:
+                continue
             train = train if self.fit_intercept else train.uncentered()
             for i, alpha in enumerate(alphas):
                 coef, _, _ = train.solve_ridge(alpha)
@@ -194,7 +206,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
                 variance = test.yy / test.weight
                 scores[i, j] = score_from_errors(scoring, errors, errors, variance).mean()
         total = products.total if self.fit_intercept else products.total.uncentered()
-        return total, scores.mean(axis=1)
+        means = scores.mean(axis=1)
+        if any(undefined):
+            warn(f"One or more of the test scores are non-finite: {means}", UserWarning)
+        return total, means
 
     def _loo_scores(
         self, rows: RowBlocks, alphas: np.ndarray, column: bool
@@ -226,6 +241,32 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             scores = score_from_errors(self.scoring, *means, variance)
         per_target = self.alpha_per_target and len(scores) > 1
         return sums, scores.T if per_target else scores.mean(axis=0)
+
+
+def warn_of_undefined_scores(products: SplitProducts, scoring: str, n_alphas: int) -> list[bool]:
+    """Return which splits have no score; warn of them as a search of scikit-learn's does."""
+    cannot_fit = [train is None for train, _ in products.splits]
+    cannot_score = [test is None for _, test in products.splits]
+    has_one_row = [scoring == "r2" and n == 1 for n in products.n_tested]
+    if all(cannot_fit):
+        raise ValueError("cv must train on rows with a weight. Got none in any split.")
+    if any(cannot_fit):
+        n_failed, n_fits = n_alphas * sum(cannot_fit), n_alphas * len(cannot_fit)
+        warn(
+            f"\n{n_failed} fits failed out of a total of {n_fits}.\nThe score on these train-test "
+            "partitions for these parameters will be set to nan: they have no rows to train on "
+            "with a weight.",
+            FitFailedWarning,
+        )
+    if any(test and not train for train, test in zip(cannot_fit, cannot_score, strict=True)):
+        warn(
+            "Scoring failed. The score on this train-test partition for these parameters will be "
+            "set to nan: it has no rows to test on with a weight.",
+            UserWarning,
+        )
+    if any(has_one_row):
+        warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning)
+    return np.any([cannot_fit, cannot_score, has_one_row], axis=0).tolist()
 
 
 class LooErrors(NamedTuple):

@@ -88,7 +88,7 @@ class BlockwiseClassifier(BlockwiseEstimator):
         row = np.ones((1, self.n_features_in_))
         with NO_WARNINGS:
             model: Any = copy.deepcopy(self)
-            model.partial_fit(row, [0] if labels is None else labels[:1], classes)
+            model.partial_fit(row, [0] if labels is None else np.ravel(labels)[:1], classes)
         return model.classes_
 
     def _checked_labels(self, X: Any, y: Any) -> Any:

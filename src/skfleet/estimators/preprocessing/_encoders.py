@@ -102,7 +102,7 @@ class CategoryEncoder(BlockwiseTransformer):
         return [codes[i] for i in range(len(index))]
 
     def _task_model(self) -> Any:
-        model = copy.copy(self)
+        model = copy.copy(self._without_local_params())
         model.categories_ = CategoryIndex.for_tasks(self.categories_)
         return model
 

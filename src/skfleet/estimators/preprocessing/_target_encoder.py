@@ -116,6 +116,8 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
     classes_: Any
     target_type_: str
 
+    _local_params = ("cv",)
+
     def _check_takes_sparse(self, meta: Any) -> None:
         preprocessing.OrdinalEncoder().fit(type(meta)(np.ones((1, meta.shape[1]))))
 
@@ -135,7 +137,9 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         self._check_predefined(meta)
         self._set_statistics((yield self._reduction()))
 
-    def _reduce_block(self, block: Block, brings_labels: bool = False) -> TargetStatistics:
+    def _reduce_block(
+        self, block: Block, brings_labels: bool = False, brings_numbers: bool = False
+    ) -> TargetStatistics:
         y, labels, label_codes = self._target_of(block.y)
         encoder = clone(self)
         columns = categories_of(encoder, block.X, "ignore", with_counts=False)
@@ -147,7 +151,7 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
             [targets_of(codes, values, y, labels, label_codes)]
             for codes, values in zip(all_codes, every, strict=True)
         ]
-        is_home = brings_labels and (labels is not None or not self._splits_by_number())
+        is_home = brings_labels and (labels is not None or brings_numbers)
         values = np.asarray(block.y).reshape(block.n_rows) if is_home else None
         homes = {} if values is None else {block.number: LabelCodes.encode(values)}
         dtype = np.dtype(np.float64) if y is None else y.dtype
@@ -265,7 +269,8 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
     def _cross_fit_passes(self, meta: Any, params: dict[str, Any]) -> Passes:
         """Return the groups of the rows of each block, and the encodings of each split."""
         self._check_predefined(meta)
-        statistics = yield self._reduction("_reduce_block", True)
+        by_number = self._splits_by_number()
+        statistics = yield self._reduction("_reduce_block", True, not by_number)
         fitted = copy.copy(self)
         fitted._set_statistics(statistics)
         numbers = sorted(statistics.n_rows)

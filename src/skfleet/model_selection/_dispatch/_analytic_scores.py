@@ -136,7 +136,10 @@ class _CandidateGroup:
         if fit.candidate not in self._reasons:
             params = fit.call.options["parameters"]
             names = frozenset(self._scorings.values())
-            self._reasons[fit.candidate] = fit.pipeline.unscored_reason(params, names)
+            is_trained_on = bool(self._job.options.get("return_train_score"))
+            self._reasons[fit.candidate] = fit.pipeline.unscored_reason(
+                params, names, train_scores=is_trained_on
+            )
         return self._reasons[fit.candidate]
 
     def add(self, fit: FitRequest) -> None:

@@ -30,7 +30,7 @@ from skfleet.model_selection._dispatch._first_steps import (
     PreparedSplit,
     SplitPipeline,
 )
-from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader
+from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._split_views import as_indexable, collection_of, in_order
 from skfleet.model_selection._early_stopping import stopping_early
 
@@ -167,7 +167,9 @@ class LocalFits:
                 for fit, pipeline in self._pipelines.items()
                 if fit.job == number and pipeline.first is not None
             }
-            steps.fit(pipelines, {fold: in_order(job.folds[fold][0]) for fold, _ in pipelines})
+            n_rows = len(as_indexable(job.X))
+            train = {fold: in_order(job.folds[fold][0], n_rows) for fold, _ in pipelines}
+            steps.fit(pipelines, train)
 
     def _divided(self, fit: FitRequest) -> SplitPipeline | None:
         """Return the pipeline of a fit in two; None where it is fitted as a whole."""
@@ -188,7 +190,7 @@ class LocalFits:
         job, call = self._requests.jobs[fit.job], fit.call
         options = {**job.options, **call.options}
         if group is None:
-            estimator, parts = job.estimators[call.estimator], _parts_of(job.folds[call.fold])
+            estimator, parts = job.estimators[call.estimator], _parts_of(job, call.fold)
             X, y = as_indexable(job.X), as_indexable(job.y)
         else:
             pipeline = self._pipelines[fit]
@@ -213,7 +215,7 @@ class LocalFits:
             return self._group
         self._close_group()
         job = self._requests.jobs[fit.job]
-        parts = _parts_of(job.folds[fit.fold])
+        parts = _parts_of(job, fit.fold)
         try:
             prepared = self._first_steps[fit.job].prepare(key[1:], pipeline.first, parts)
         except Exception:  # the fit itself reports it
@@ -264,7 +266,7 @@ class LocalFits:
         None where they cannot be prepared; raise where they do not fit.
         """
         job, name = self._requests.jobs[fit.job], name_of_last_step(pipeline.last)
-        parts = _parts_of(job.folds[fit.fold])
+        parts = _parts_of(job, fit.fold)
         if len(parts) > 2 and np.array_equal(parts[1], parts[2]):
             parts = parts[:2]  # rows to test on are those to validate on
         try:
@@ -312,9 +314,10 @@ class LocalFits:
         return replaced
 
 
-def _parts_of(fold: Iterable[Any]) -> tuple[Any, ...]:
+def _parts_of(job: SearchJob, fold: int) -> tuple[Any, ...]:
     """Return the numbers of the rows to train on, to test on, and to validate on, in order."""
-    return tuple(map(in_order, fold))
+    n_rows = len(as_indexable(job.X))
+    return tuple(in_order(part, n_rows) for part in job.folds[fold])
 
 
 class GatheredRows(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from skfleet._array import is_not_numpy
+from skfleet._array import copy_of, is_equal, is_not_numpy
 from skfleet._method_override import override_method
 from skfleet.engine import MMAP_THRESHOLD, Pickled
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
@@ -24,19 +24,30 @@ class CachedRows:
     def __init__(self, rows: Any) -> None:
         # the items of a list may be shared, as in any list that is cut from another
         self._list = rows if type(rows) is list else None
-        # arrays on a device are not copied
         self._device_rows = rows if is_not_numpy(rows) else None
         is_pickled = self._list is None and self._device_rows is None
         self._pickled = Pickled.dumps(rows if is_pickled else None)
         self.is_read_only = self._pickled.nbytes >= MMAP_THRESHOLD
+        self._content: Pickled | None = None
 
     def copy(self) -> Any:
         """Return an object with these rows."""
         if self._list is not None:
             return list(self._list)
         if self._device_rows is not None:
-            return self._device_rows
+            return copy_of(self._device_rows)
         return self._pickled.loads(readonly=self.is_read_only)
+
+    def is_content_of(self, rows: Any) -> bool:
+        """Return whether a copy of these rows is as it was: a fit or a scorer may write into it."""
+        if self._device_rows is not None:
+            return is_equal(rows, self._device_rows)
+        if self._content is None:
+            # objects that were loaded may be pickled in other words than those before
+            self._content = Pickled.dumps(self.copy())
+            if self._list is None:
+                self._content = Pickled(self._content.header, self._pickled.buffers)
+        return self._content.is_equal(Pickled.dumps(rows))
 
 
 def _try_cache(rows: Any) -> CachedRows | None:
@@ -64,6 +75,7 @@ class _KnownRows(NamedTuple):
     rows: Any
     part: str
     depth: int
+    content: CachedRows
 
 
 class PipelineCache:
@@ -109,10 +121,17 @@ class PipelineCache:
         # A pipeline that is copied or sent elsewhere is fitted on other rows.
         return type(None), ()
 
-    def register(self, rows: Any, part: str, depth: int) -> None:
-        """Register rows that a fit was given, to recognise them by identity."""
+    def register(self, rows: Any, part: str, depth: int, content: CachedRows) -> None:
+        """Register rows that a fit was given, to recognise them by identity and content."""
         if self.is_open or depth:
-            self._known_rows[id(rows)] = _KnownRows(rows, part, depth)
+            self._known_rows[id(rows)] = _KnownRows(rows, part, depth, content)
+
+    def _recognise(self, rows: Any, depth: int) -> _KnownRows | None:
+        """Return what rows are at a depth; None for other rows, and for those written into."""
+        known = self._known_rows.get(id(rows))
+        if known is None or known.rows is not rows or known.depth != depth:
+            return None
+        return known if known.content.is_content_of(rows) else None
 
     def cache(
         self, func: Callable[..., Any], ignore: Sequence[str] | None = None, **_: Any
@@ -125,12 +144,12 @@ class PipelineCache:
     # 1. Rows that are not the training rows at this depth: fit without the cache.
     # 2. An equal step in the cache: return its copy and output, and count the time saved.
     # 3. Another step: drop the cached ones from this depth on, fit it (from a shared fit where one
-    #    is expected), and cache it unless its output cannot be copied.
+    #    is expected), and cache it unless it wrote into its rows or its output cannot be copied.
     def _fit_transform(
         self, func: Any, ignore: frozenset[str], transformer: Any, X: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        depth, known = self._depth, self._known_rows.get(id(X))
-        if known is None or known.rows is not X or (known.part, known.depth) != ("train", depth):
+        depth, known = self._depth, self._recognise(X, self._depth)
+        if known is None or known.part != "train":
             return func(transformer, X, *args, **kwargs)
         self._depth += 1
         relevant = {name: value for name, value in kwargs.items() if name not in ignore}
@@ -160,7 +179,7 @@ class PipelineCache:
                 if shared_fit.was_saved:
                     seconds += shared_fit.saved
                     self.fit_time_saved += shared_fit.saved
-            cached = _try_cache(rows)
+            cached = _try_cache(rows) if known.content.is_content_of(X) else None
             if cached is None:
                 return rows, fitted
             step = _CachedStep(key, fitted, cached, seconds)
@@ -169,13 +188,13 @@ class PipelineCache:
                 cached_transform = _CachedTransform(self, depth, fitted.transform)
                 override_method(fitted, "transform", cached_transform)
             self._steps.append(step)
-        self.register(rows, "train", depth + 1)
+        self.register(rows, "train", depth + 1, step.output)
         return rows, step.fitted
 
     def transform(self, depth: int, uncached: Callable[..., Any], X: Any) -> Any:
         """Return the cached transform of these rows; compute it on first use."""
-        known = self._known_rows.get(id(X))
-        if known is None or known.rows is not X or known.depth != depth:
+        known = self._recognise(X, depth)
+        if known is None:
             return uncached(X)
         transformed = self._steps[depth].transformed
         if known.part in transformed:
@@ -189,13 +208,13 @@ class PipelineCache:
             rows = uncached(X)
             seconds = time.perf_counter() - start
             self.shared_time += seconds
-            output = _try_cache(rows)
+            output = _try_cache(rows) if known.content.is_content_of(X) else None
             if output is None:
                 return rows
             cached = output
             transformed[known.part] = cached, seconds
         rows = cached.copy()
-        self.register(rows, known.part, depth + 1)
+        self.register(rows, known.part, depth + 1, cached)
         return rows
 
 

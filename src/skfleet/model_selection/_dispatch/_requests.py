@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from sklearn.base import BaseEstimator
 
-from skfleet._sklearn_private import has_callbacks, has_callbacks_set
+from skfleet._sklearn_private import has_callbacks, has_callbacks_set, scorers_of
 from skfleet.engine import CandidateDevices, Pickled
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
-from skfleet.model_selection._dispatch._split_views import collection_of
+from skfleet.model_selection._dispatch._split_views import collection_of, without_mask
 from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
 from skfleet.model_selection._early_stopping import ValidationRows
+from skfleet.model_selection._scorer_names import takes_rows
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
@@ -75,6 +76,12 @@ class SearchJob:
         """True if fits may share the rows of a split: not where these may be on a device."""
         return not getattr(self.function, "config", {}).get("array_api_dispatch", False)
 
+    @property
+    def shows_training_rows(self) -> bool:
+        """True if functions of the user's score the training rows, and may write into them."""
+        scorers = scorers_of(self.options.get("scorer")).values()
+        return bool(self.options.get("return_train_score")) and any(map(takes_rows, scorers))
+
     def spec(self) -> Pickled:
         """Return the part of a job that is sent with every batch; equal ones are sent once."""
         if self._spec is None or self._spec[0] < len(self.pickled_estimators):
@@ -106,7 +113,8 @@ class SearchJob:
         if key not in self.fold_numbers:
             rows = self.validation_rows
             self.fold_numbers[key] = len(self.folds)
-            self.folds.append((train, test) if rows is None else rows.split(train, test, self.y))
+            parts = without_mask(train, self.X), without_mask(test, self.X)
+            self.folds.append(parts if rows is None else rows.split(*parts, self.y))
             self._splits.append((train, test))  # while they live no other object has their ids
         return self.fold_numbers[key]
 
@@ -249,7 +257,12 @@ class RequestReader:
         member = step = None
         if job.shares_results:
             if self._sharing.is_enabled:
-                options = {"has_callbacks": listens, "is_approximate": self._sharing.is_approximate}
+                options = {
+                    "has_callbacks": listens,
+                    "is_approximate": self._sharing.is_approximate,
+                    "scores_training_rows": bool(job.options.get("return_train_score")),
+                    "shows_training_rows": job.shows_training_rows,
+                }
                 member = member_of(estimator, parameters, **options)
                 if member is not None and self._validation_rows is not None:
                     member = member._replace(refused=_STOPS_EARLY)

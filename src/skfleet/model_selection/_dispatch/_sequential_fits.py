@@ -8,6 +8,7 @@ from typing import Any
 from joblib.parallel import ParallelBackendBase
 
 from skfleet._sklearn_private import is_fit
+from skfleet.blocks import n_rows_of
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._split_views import in_order
 from skfleet.model_selection._early_stopping import stopping_early
@@ -64,7 +65,7 @@ class SequentialFits(ParallelBackendBase):
         if context.validation_rows is not None:
             parts = context.validation_rows.split(kwargs["train"], kwargs["test"], y)
         if context.fit_in_driver:
-            parts = tuple(map(in_order, parts))
+            parts = tuple(in_order(part, n_rows_of(X)) for part in parts)
         train, test, validation = (*parts, None)[:3]
         with stopping_early(estimator, X, y, validation, kwargs["fit_params"]) as added:
             result = function(estimator, X, y, **{**kwargs, "train": train, "test": test})

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet.blocks import RowSet, is_lazy, partition_lengths, take_row_set
+from skfleet.blocks import RowSet, is_lazy, n_rows_of, partition_lengths, row_numbers, take_row_set
 
 
 class LazyRows:
@@ -47,7 +47,13 @@ def collections_of(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: collection_of(value) for name, value in params.items()}
 
 
-def in_order(part: Any) -> np.ndarray:
+def in_order(part: Any, n_rows: int) -> np.ndarray:
     """Return the numbers of the rows of a part, in the order of the rows."""
-    numbers = np.asarray(part)
-    return np.flatnonzero(numbers) if numbers.dtype == bool else np.sort(numbers)
+    return np.sort(row_numbers(part, n_rows))
+
+
+def without_mask(part: Any, X: Any) -> Any:
+    """Return the numbers of the rows of a mask of X; other parts of a split are not changed."""
+    dtype = getattr(part, "dtype", None) or np.asarray(part).dtype
+    is_mask = dtype == bool and len(part) == n_rows_of(as_indexable(X))
+    return np.flatnonzero(part) if is_mask else part

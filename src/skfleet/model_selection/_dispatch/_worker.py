@@ -36,7 +36,11 @@ from skfleet.model_selection._dispatch._scheduler import should_yield
 from skfleet.model_selection._early_stopping import stopping_early
 from skfleet.model_selection._memory import process_of
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
-from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
+from skfleet.model_selection._shared_fits._registry import (
+    SharedFitMember,
+    last_step,
+    writes_into_rows,
+)
 
 # The reason to share nothing where fits go on with arrays of another library than NumPy.
 _NOT_NUMPY = "rows must be NumPy's where they are fitted"
@@ -264,7 +268,10 @@ def _fit_and_score(
     if shared_fit is not None and fit.member is not None:
         shared_fit.begin()
         shared_fit.install(last_step(estimator), fit.member.values)
-    split.steps.start_fit(is_open=split.is_shared and job.shares_steps)
+    params = {**estimator.get_params(), **(fit.options.get("parameters") or {})}
+    # steps that work in place may write through the output of others, which is not copied then
+    is_open = split.is_shared and job.shares_steps and not writes_into_rows(params)
+    split.steps.start_fit(is_open=is_open)
     if fit.shared_step is not None and shared_prefix is not None:
         split.steps.expect_path(
             shared_prefix.depth, shared_prefix.shared_fit, fit.shared_step.member.values
@@ -377,8 +384,9 @@ class SplitView:
                 if name not in self._cache:
                     take = take_device_rows if is_not_numpy(self._X) else take_rows
                     self._cache[name] = CachedRows(take(self._X, part))
-                rows = self._cache[name].copy()
-                self._steps.register(rows, name, 0)
+                content = self._cache[name]
+                rows = content.copy()
+                self._steps.register(rows, name, 0, content)
                 return rows
         return self._X[key]
 

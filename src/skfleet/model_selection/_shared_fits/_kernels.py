@@ -95,6 +95,7 @@ class KernelRidgePath(_KernelPath):
 
     parameters = ("alpha",)
     known = frozenset(["alpha", "coef0", "degree", "gamma", "kernel", "kernel_params"])
+    keeps_rows = True
 
     def _model(self, template: Any, fitted: Any, rows: np.ndarray) -> Any:
         template.dual_coef_, template.X_fit_ = fitted.dual_coef_, rows

@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
 from skfleet._method_override import override_method
-from skfleet._sklearn_private import uses_tree
+from skfleet._sklearn_private import take_rows, uses_tree
 from skfleet.model_selection._shared_fits._checks import invalid_size, name_set
 from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
 
@@ -35,6 +35,7 @@ class KNeighborsPath(SharedFit):
     """
 
     parameters = ("n_neighbors", "weights")
+    keeps_rows = True
     known = name_set("algorithm leaf_size metric metric_params n_jobs n_neighbors p weights")
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
@@ -97,7 +98,7 @@ class _NeighborCache:
                 distances, indices = distances.copy(), indices.copy()
                 # Matrix products of fewer rows are rounded otherwise, which would break other ties.
                 is_by_row = uses_tree(self.fitted)
-                again = self.fitted.kneighbors(X[tied] if is_by_row else X, k)
+                again = self.fitted.kneighbors(take_rows(X, tied) if is_by_row else X, k)
                 chosen = slice(None) if is_by_row else tied
                 distances[tied], indices[tied] = (part[chosen] for part in again)
         return distances, indices

@@ -23,6 +23,7 @@ from skfleet.model_selection._shared_fits._registry import (
     ParamSets,
     inherited_shared_fit,
     unsupported_reason,
+    writes_into_rows,
 )
 from skfleet.model_selection._shared_fits._weighted_steps import (
     NO_STEPS,
@@ -95,11 +96,15 @@ class ScoredPipeline(ScoreOnly):
             scored = [variant.shared_fit for variant in variants]
             self.scorings = frozenset().union(*(fit.scorings for fit in scored if fit))
 
-    def unscored_reason(self, params: Mapping[str, Any], scorings: frozenset[str]) -> str | None:
+    def unscored_reason(
+        self, params: Mapping[str, Any], scorings: frozenset[str], *, train_scores: bool = False
+    ) -> str | None:
         """Return why a candidate must be fitted, or None if it can be scored."""
         _, variant, own = self._variant(params)
         if variant.refused is not None:
             return variant.refused
+        if train_scores and writes_into_rows(variant.first.get_params()):
+            return "fits must write into no training rows that are scored"
         shared_fit = variant.shared_fit
         if shared_fit is None or not scorings <= shared_fit.scorings:
             kind = type(variant.last).__name__

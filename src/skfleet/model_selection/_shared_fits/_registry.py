@@ -35,6 +35,9 @@ class SharedFit(ABC):
     is_divisible : bool
         Whether a fit for half of the candidates takes about half the time, so that it pays to
         divide it among idle workers. False by default.
+    keeps_rows : bool
+        Whether fitted models refer to the training rows, which a scorer may write into. False by
+        default.
     is_approximate : bool
         Whether scores agree with those of separate fits within the tolerance of a solver only.
         Searches use such a shared fit with ``share_fits="approximate"``. False by default.
@@ -74,6 +77,7 @@ class SharedFit(ABC):
     scorings: frozenset[str] = frozenset()
     is_divisible: bool = False
     is_approximate: bool = False
+    keeps_rows: bool = False
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Return why fits with these parameters cannot be shared, or None if they can."""
@@ -366,11 +370,15 @@ def member_of(
     step: int = -1,
     has_callbacks: bool = False,
     is_approximate: bool = False,
+    scores_training_rows: bool = False,
+    shows_training_rows: bool = False,
 ) -> SharedFitMember | None:
     """Return a candidate, or a step of it, as a member of a shared fit.
 
     None if no shared fit is registered for it, or if none of its parameters is searched over.
     ``is_approximate`` permits shared fits whose scores agree within a solver's tolerance only.
+    With ``scores_training_rows`` no fit is shared that writes into its rows, with
+    ``shows_training_rows`` none whose models refer to them: scorers may write into these.
     """
     parameters = parameters or {}
     prefix, last, has_fixed_steps = "", estimator, True
@@ -392,6 +400,10 @@ def member_of(
         refused: str | None = "the pipeline must be the same for all candidates, but for parameters"
     elif has_callbacks:
         refused = "callbacks must not listen to the search or its estimator"
+    elif scores_training_rows and writes_into_rows(params):
+        refused = "fits must write into no training rows that are scored"
+    elif shows_training_rows and shared_fit.keeps_rows:
+        refused = "scorers must be scikit-learn's where models refer to rows that are scored"
     else:
         refused = unsupported_reason(last, params, is_approximate=is_approximate)
     return SharedFitMember(
@@ -401,6 +413,12 @@ def member_of(
         {name: value for name, value in parameters.items() if name not in varying},
         refused,
     )
+
+
+def writes_into_rows(params: Mapping[str, Any]) -> bool:
+    """Return whether an estimator with these parameters may write into the rows that it gets."""
+    names = ("copy", "copy_X")
+    return any(name.rpartition("__")[2] in names and params[name] is False for name in params)
 
 
 def inherited_shared_fit(estimator: Any) -> SharedFit | None:

@@ -67,7 +67,9 @@ class TfidfVectorizer(VocabularyFit, text.TfidfVectorizer):
 
     def _set_idf(self, n_documents: int, document_counts: Any) -> None:
         counts = np.asarray(document_counts).astype(self.idf_.dtype)
-        self.idf_ = inverse_frequencies(n_documents, counts, self.smooth_idf)
+        # a shallow copy, since scikit-learn's setter would read an iterator of terms again
+        model = self._without_local_params()
+        model.idf_ = inverse_frequencies(n_documents, counts, self.smooth_idf)
 
 
 def inverse_frequencies(n_documents: int, by_term: np.ndarray, is_smooth: bool) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Mapping, Set
 from numbers import Integral
 from typing import Any
 
@@ -65,7 +66,7 @@ class TextVectorizer(ItemTransformer):
             warnings.simplefilter("ignore")
             example = plain.transform([""])
         vars(self).update({k: v for k, v in vars(plain).items() if k.endswith("vocabulary_")})
-        return call_transform(self, self, "transform", X, None, example)
+        return call_transform(self, self._task_model(), "transform", X, None, example)
 
 
 @blockwise
@@ -85,20 +86,26 @@ class VocabularyFit(TextVectorizer):
     min_df: Any
     vocabulary: Any
 
+    _local_params = ("vocabulary",)
+
     def _fit_passes(self, meta: Any) -> Passes:
-        self._check_text_params()
-        if self.vocabulary is not None:
+        vocabulary = self.vocabulary
+        if vocabulary is not None:
+            if not isinstance(vocabulary, Mapping | Set):
+                vocabulary = list(vocabulary)  # an iterator is read once
+            self._check_text_params(vocabulary)
             n_documents, document_counts = 0, None
             if self._has_idf():
                 n_documents, document_counts = yield self._reduction(
-                    "_count_documents", combine=add
+                    "_count_documents", vocabulary, combine=add
                 )
-            self._set_vocabulary(self.vocabulary)
+            self._set_vocabulary(vocabulary)
         else:
+            self._check_text_params(None)
             terms = yield self._reduction("_count_terms", combine=combine_terms)
             n_documents = terms.n_documents
-            vocabulary, document_counts = self._select_terms(terms)
-            self._set_vocabulary(vocabulary)
+            selected, document_counts = self._select_terms(terms)
+            self._set_vocabulary(selected)
             self.fixed_vocabulary_ = False
         if self._has_idf():
             self._set_idf(n_documents, document_counts)
@@ -119,10 +126,10 @@ class VocabularyFit(TextVectorizer):
         """Set the inverse frequencies of documents with each term."""
         raise NotImplementedError
 
-    def _check_text_params(self) -> None:
+    def _check_text_params(self, vocabulary: Any) -> None:
         """Raise and warn for parameters as scikit-learn does, by a fit of its own."""
         try:
-            stock_estimator(self).fit([])
+            stock_estimator(self, vocabulary=vocabulary).fit([])
         except ValueError as error:
             if not _is_of_no_terms(error) and "0 sample" not in str(error):
                 raise
@@ -163,9 +170,10 @@ class VocabularyFit(TextVectorizer):
         )
         return Terms(block.n_rows, (table,))
 
-    def _count_documents(self, block: Block) -> tuple[int, np.ndarray]:
+    def _count_documents(self, block: Block, vocabulary: Any) -> tuple[int, np.ndarray]:
         """Return the number of documents, and of those with each term of the vocabulary."""
-        return block.n_rows, _document_counts(self._counter().transform(block.X))
+        counts = self._counter(vocabulary=vocabulary).transform(block.X)
+        return block.n_rows, _document_counts(counts)
 
     def _select_terms(self, terms: Terms) -> tuple[dict[Any, int], np.ndarray]:
         """Return the columns of terms within the limits, and their numbers of documents."""
