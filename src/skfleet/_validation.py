@@ -105,6 +105,12 @@ def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
     return list(dtypes.items())
 
 
+def has_types_of(meta: Any, other: Any) -> bool:
+    """Return whether two empty containers have columns of the same names, in any order, and types."""
+    is_alike = type(meta) is type(other) and meta.shape[1:] == other.shape[1:]
+    return is_alike and dict(dtypes_of(meta)) == dict(dtypes_of(other))
+
+
 def n_dims_of(values: Any) -> int:
     """Return the number of dimensions of values; 0 for values without a shape."""
     # Of the type: a Delayed value claims to have every attribute.
