@@ -16,7 +16,6 @@ from skfleet.engine import as_portable, call_response_method
 from skfleet.inference._map import map_rows
 from skfleet.inference._output import OutputSpec, class_names, with_index
 
-
 # Parts of scikit-learn's errors about columns.
 _COLUMN_ERRORS = ("feature names should match", "columns are missing", "features as input")
 
