@@ -106,7 +106,7 @@ def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
 
 
 def has_types_of(meta: Any, other: Any) -> bool:
-    """Return whether two empty containers have the same columns, in any order, of the same types."""
+    """Return whether empty containers have the same columns, in any order, of the same types."""
     is_alike = type(meta) is type(other) and meta.shape[1:] == other.shape[1:]
     return is_alike and dict(dtypes_of(meta)) == dict(dtypes_of(other))
 

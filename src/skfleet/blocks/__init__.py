@@ -42,6 +42,7 @@ from skfleet.blocks._lazy import (
     partition_lengths,
     shuffle_partitions,
     take_row_set,
+    with_whole_rows,
 )
 from skfleet.blocks._normalize_token import normalize_token
 from skfleet.blocks._partition import row_blocks
@@ -116,5 +117,6 @@ __all__ = [
     "take_to_host",
     "warn_of_trip",
     "with_pandas_text",
+    "with_whole_rows",
     "write_block",
 ]

@@ -80,6 +80,14 @@ def with_whole_rows(x: Any) -> Any:
     return x.rechunk(dict.fromkeys(range(1, x.ndim), -1)) if isinstance(x, da.Array) else x
 
 
+def _with_whole_pictures(x: Any) -> Any:
+    """Return an array of more than two axes in chunks of whole rows; others are not changed.
+
+    The chunks of a matrix are joined along columns where a block is opened.
+    """
+    return with_whole_rows(x) if x.ndim > 2 else x
+
+
 def _concatenate(x: Any, parts: Sequence[Any]) -> Any:
     """Return the partitions of a collection as one value."""
     if isinstance(x, da.Array):
@@ -159,7 +167,7 @@ def dask_blocks(
     4. Split the graph: a block has the tasks that it alone needs, and shared tasks stay apart.
     5. Replace blocks whose parts are in the workers' memory by the futures of the parts.
     """
-    X = as_collection(X)
+    X = _with_whole_pictures(as_collection(X))
     if dtype is not None:
         X = _check_numeric(X)
     columns = {"y": y, "sample_weight": sample_weight, **per_sample}
@@ -207,7 +215,7 @@ def dask_blocks(
 
 def compute_chunk_sizes(*collections: Any) -> list[Any]:
     """Return collections as arrays of known lengths, whose rows have one order in every pass."""
-    numeric = [_as_numeric(x) for x in collections]
+    numeric = [_with_whole_pictures(_as_numeric(x)) for x in collections]
     all_lengths = [known_lengths(x) for x in numeric]
     if None not in all_lengths:
         return numeric
@@ -302,7 +310,7 @@ def _column(name: str, values: Any) -> Any:
             f"{name} must be a Dask array or Series. Got {type(values).__name__} instead. Make one "
             "with dask.array.from_delayed, or compute it."
         )
-    return _as_numeric(values)
+    return _with_whole_pictures(_as_numeric(values))
 
 
 def _as_numeric(x: Any) -> Any:

@@ -31,6 +31,13 @@ def meta_of(X: Any) -> Any:
     return meta_of(X)
 
 
+def with_whole_rows(X: Any) -> Any:
+    """Return a Dask array with one chunk along all axes but the first; frames are not changed."""
+    from skfleet.blocks._dask_collections import with_whole_rows
+
+    return with_whole_rows(X)
+
+
 def is_on_device(X: Any) -> bool:
     """Return whether the partitions of a Dask collection are arrays or frames on a device."""
     meta = getattr(X, "_meta", None)

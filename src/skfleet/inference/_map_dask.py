@@ -26,6 +26,7 @@ from skfleet.blocks import (
     scheduler,
     slice_rows,
     with_pandas_text,
+    with_whole_rows,
 )
 from skfleet.engine import identity
 from skfleet.inference._output import OutputSpec, apply_to_rows, with_index
@@ -55,8 +56,7 @@ def first_rows(X: Any) -> Any:
     """Return the first two rows of the first partition of X that has any; only they are fetched."""
     X = as_collection(X)
     is_array = isinstance(X, da.Array)
-    if is_array and X.ndim == 2:
-        X = X.rechunk({1: -1})
+    X = with_whole_rows(X)
     for i in range(X.numblocks[0] if is_array else X.npartitions):
         part = X.blocks[i].to_delayed().flat[0] if is_array else X.partitions[i].to_delayed()[0]
         (rows,) = dask.compute(dask.delayed(_head, pure=False)(part), scheduler=scheduler())
@@ -80,7 +80,7 @@ def map_dask_rows(
     name: str,
 ) -> Any:
     """Return func(model, rows) as a lazy collection, or a list of them for several outputs."""
-    X = as_collection(X)
+    X = with_whole_rows(as_collection(X))
     is_array = isinstance(X, da.Array)
     # The model has a task of its own: workers pass on one value, instead of a copy in each task.
     if not dask.is_dask_collection(model):
@@ -89,8 +89,6 @@ def map_dask_rows(
         model = unbox(Boxed(model), dask_key_name=key)
     args = (name, func, model, output, check, convert)
     map_blocks = _map_array if is_array else _map_frame
-    if is_array and X.ndim == 2:
-        X = X.rechunk({1: -1})
     if isinstance(output, OutputSpec):
         task = _apply_to_chunk if is_array else _apply_to_partition
         return map_blocks(task, X, output, name, *args)
@@ -109,15 +107,14 @@ def map_dask_partitions(
     if not dask.is_dask_collection(model):
         unbox = dask.delayed(attrgetter("value"), pure=False)
         model = unbox(Boxed(model), dask_key_name=_unique_key(f"model-of-{name}"))
-    lengths, is_matrix = tuple(map(len, values)), len(result.shape) == 2
-    chunks = (lengths, (result.shape[1],)) if is_matrix else (lengths,)
+    chunks = (tuple(map(len, values)), *((n,) for n in result.shape[1:]))
     if isinstance(X, da.Array):
-        X, key = X.rechunk({1: -1}), _unique_key(name)
-        ref = TaskRef(model.key)
+        X, key = with_whole_rows(X), _unique_key(name)
+        ref, ends = TaskRef(model.key), (0,) * (len(result.shape) - 1)
         layer: dict[Any, Any] = {}
         for i, of_rows in enumerate(values):
-            out = (key, i, 0) if is_matrix else (key, i)
-            layer[out] = Task(out, func, ref, TaskRef((X.name, i, 0)), of_rows)
+            out = (key, i, *ends)
+            layer[out] = Task(out, func, ref, TaskRef((X.name, i, *_ends(X))), of_rows)
         graph = HighLevelGraph.from_collections(key, layer, dependencies=[X, model])
         return da.Array(graph, key, chunks=chunks, meta=result)
     import dask.dataframe as dd
@@ -144,12 +141,12 @@ def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputS
         divisions = X.divisions if X.npartitions == len(parts) else None
         return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False)
     key = _unique_key("results")
-    ends = () if output.width is None else (0,)
+    ends = _ends(output.empty())
     layer: dict[Any, Any] = {
         (key, i, *ends): Alias((key, i, *ends), part.key) for i, part in enumerate(parts)
     }
     graph = HighLevelGraph.from_collections(key, layer, dependencies=parts)
-    chunks = (tuple(lengths), *(() if output.width is None else ((output.width,),)))
+    chunks = (tuple(lengths), *((n,) for n in output.empty().shape[1:]))
     meta = to_device_of(_without_names(output.empty()), X._meta)
     return da.Array(graph, key, chunks=chunks, dtype=output.dtype, meta=meta)
 
@@ -160,30 +157,37 @@ def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> 
 
 def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
     """Run a task per chunk of an array."""
-    is_matrix = output.width is not None
     meta = to_device_of(_without_names(output.empty()), X._meta)
-    types = {"dtype": output.dtype, "meta": meta}
-    if X.ndim == 1 or is_matrix:
-        chunks = (X.chunks[0], (output.width,)) if is_matrix else (X.chunks[0],)
-        new_axis = 1 if X.ndim == 1 and is_matrix else None
+    types, chunks = {"dtype": output.dtype, "meta": meta}, (X.chunks[0],)
+    chunks += tuple((n,) for n in meta.shape[1:])
+    if len(chunks) >= X.ndim:
+        new_axes = list(range(X.ndim, len(chunks))) or None
         name = _unique_key(name)
-        return X.map_blocks(task, *args, name=name, chunks=chunks, new_axis=new_axis, **types)
+        return X.map_blocks(task, *args, name=name, chunks=chunks, new_axis=new_axes, **types)
     # Dask fuses no task that drops an axis with the one that makes its rows. It does fuse one that
     # keeps the axis, and that one with a last one, into a single task where both have a name.
     key, like_rows = _unique_key(name), {"dtype": X.dtype, "meta": X._meta}
-    chunks = (X.chunks[0], (1,))
-    two_dim = X.map_blocks(task, *args, name=_unique_key(name), chunks=chunks, **like_rows)
-    n_chunks = X.numblocks[0]
-    layer: dict[Any, Any] = {(key, i): (identity, (two_dim.name, i, 0)) for i in range(n_chunks)}
-    graph = HighLevelGraph.from_collections(key, layer, dependencies=[two_dim])
-    return da.Array(graph, key, chunks=(X.chunks[0],), **types)
+    in_all_axes = (X.chunks[0], *[(1,)] * (X.ndim - 1))
+    results = X.map_blocks(task, *args, name=_unique_key(name), chunks=in_all_axes, **like_rows)
+    ends = _ends(meta)
+    layer: dict[Any, Any] = {
+        (key, i, *ends): (identity, (results.name, i, *_ends(X))) for i in range(X.numblocks[0])
+    }
+    graph = HighLevelGraph.from_collections(key, layer, dependencies=[results])
+    return da.Array(graph, key, chunks=chunks, **types)
+
+
+def _ends(rows: Any) -> tuple[int, ...]:
+    """Return the numbers of a chunk of whole rows along all axes but the first."""
+    return (0,) * (len(rows.shape) - 1)
 
 
 def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
     """Run a task per partition of a frame."""
-    if output.is_array and not is_frame(output.empty()):
-        return map_to_array(X, _apply_to_chunk, *args, meta=output.empty(), token=name)
-    meta = with_index(output.empty(), meta_of(X).index, output)
+    empty = output.empty()
+    if not is_frame(empty) and (output.is_array or len(empty.shape) > 2):
+        return map_to_array(X, _apply_to_chunk, *args, meta=empty, token=name)
+    meta = with_index(empty, meta_of(X).index, output)
     if is_sparse(meta):
         return map_to_array(X, task, *args, meta=meta, token=name)
     return X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)

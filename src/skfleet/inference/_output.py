@@ -27,7 +27,7 @@ class OutputSpec:
     """Description of a method's predictions for n rows: n values of dtype, or an (n, width) matrix.
 
     `columns` are the names of the columns where the predictions are a frame. `empty_value` is the
-    prediction for no rows where that is not a plain array. Labels keep their dtype; other floats
+    prediction for no rows where that is not a plain array of at most two axes. Labels keep their dtype; other floats
     are computed in the precision of the rows where that is the higher one. Predictions without
     names take the names and the index of a frame of rows, unless `is_array` is true.
     """
@@ -50,7 +50,8 @@ class OutputSpec:
         if is_frame(predictions):
             names = list(predictions.columns) if width is not None else None
             return cls(predictions.to_numpy().dtype, width, names, slice_rows(predictions, 0, 0))
-        empty_value = None if type(predictions) is np.ndarray else slice_rows(predictions, 0, 0)
+        is_plain = type(predictions) is np.ndarray and len(predictions.shape) < 3
+        empty_value = None if is_plain else slice_rows(predictions, 0, 0)
         names = names if names is not None and len(names) == width else None
         return cls(predictions.dtype, width, names, empty_value)
 
