@@ -27,9 +27,9 @@ class OutputSpec:
     """Description of a method's predictions for n rows: n values of dtype, or an (n, width) matrix.
 
     `columns` are the names of the columns where the predictions are a frame. `empty_value` is the
-    prediction for no rows where that is not a plain array of at most two axes. Labels keep their dtype; other floats
-    are computed in the precision of the rows where that is the higher one. Predictions without
-    names take the names and the index of a frame of rows, unless `is_array` is true.
+    prediction for no rows where that is no plain array of one or two axes. Labels keep their dtype;
+    other floats are computed in the precision of the rows where that is the higher one. Predictions
+    without names take the names and the index of a frame of rows, unless `is_array` is true.
     """
 
     dtype: Any
