@@ -347,9 +347,18 @@ def known_lengths(x: Any) -> tuple[int, ...] | None:
     """Return the numbers of rows of the partitions, or None where one is unknown."""
     if is_part(x):
         return lengths_of_part(x)
+    name, lengths = getattr(x, "_known_lengths", (None, None))
+    if name is not None and name == x._name:
+        return lengths
     if not isinstance(x, da.Array) or any(math.isnan(n) for n in x.chunks[0]):
         return None
     return tuple(int(n) for n in x.chunks[0])
+
+
+def copy_lengths(x: Any, mapped: Any) -> None:
+    """Record the known lengths of a frame's partitions on a frame that is mapped from it."""
+    if (lengths := known_lengths(x)) is not None:
+        mapped._known_lengths = mapped._name, lengths
 
 
 def _align(

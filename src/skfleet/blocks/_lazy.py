@@ -58,6 +58,13 @@ def partition_lengths(X: Any) -> tuple[int, ...] | None:
     return known_lengths(X)
 
 
+def copy_lengths(X: Any, mapped: Any) -> None:
+    """Record the known lengths of a Dask frame's partitions on a frame that is mapped from it."""
+    from skfleet.blocks._dask_collections import copy_lengths
+
+    copy_lengths(X, mapped)
+
+
 def n_rows_if_known(X: Any) -> int | None:
     """Return the number of rows of any container; None for unknown chunk sizes."""
     if not is_lazy(X):

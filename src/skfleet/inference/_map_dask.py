@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -19,6 +20,7 @@ from skfleet._linalg import is_sparse
 from skfleet.blocks import (
     artificial_rows,
     as_collection,
+    copy_lengths,
     is_frame,
     map_to_array,
     meta_of,
@@ -29,6 +31,7 @@ from skfleet.blocks import (
     with_whole_rows,
 )
 from skfleet.engine import identity
+from skfleet.inference._frame_rows import frame_rows, set_frame_rows
 from skfleet.inference._output import OutputSpec, apply_to_rows, with_index
 
 
@@ -80,7 +83,11 @@ def map_dask_rows(
     name: str,
 ) -> Any:
     """Return func(model, rows) as a lazy collection, or a list of them for several outputs."""
-    X = with_whole_rows(as_collection(X))
+    X = as_collection(X)
+    specs = [output] if isinstance(output, OutputSpec) else output
+    source, X = frame_rows(X), with_whole_rows(X)
+    if source is not None and not any(spec.is_array or spec.is_rows for spec in specs):
+        X = source()
     is_array = isinstance(X, da.Array)
     # The model has a task of its own: workers pass on one value, instead of a copy in each task.
     if not dask.is_dask_collection(model):
@@ -91,7 +98,12 @@ def map_dask_rows(
     map_blocks = _map_array if is_array else _map_frame
     if isinstance(output, OutputSpec):
         task = _apply_to_chunk if is_array else _apply_to_partition
-        return map_blocks(task, X, output, name, *args)
+        result = map_blocks(task, X, output, name, *args)
+        if isinstance(result, da.Array) and (source is not None or not is_array):
+            set_frame_rows(result, partial(_boxed_rows, source if is_array else X, name, args))
+        elif not is_array:
+            copy_lengths(X, result)
+        return result
     # One task computes all outputs of a block of rows, and one task per output selects from it.
     boxes = map_blocks(_apply_boxed, X, OutputSpec(np.dtype(object)), name, *args)
     return [
@@ -151,6 +163,34 @@ def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputS
     return da.Array(graph, key, chunks=chunks, dtype=output.dtype, meta=meta)
 
 
+def _boxed_rows(source: Any, name: str, args: tuple[Any, ...]) -> Any:
+    """Return boxes of transformed rows and their index, as the partitions of a Series."""
+    X = source() if callable(source) else source
+    meta = meta_of(X).index.to_series()[:0]
+    options = {"meta": meta, "enforce_metadata": False, "token": name}
+    boxes = X.map_partitions(_apply_to_box, *args, **options)
+    copy_lengths(X, boxes)
+    return boxes
+
+
+def rows_with_index(X: Any) -> Any:
+    """Return a dense array that is made of a frame as a frame; others are not changed."""
+    source = frame_rows(X)
+    if source is None or is_sparse(X._meta):
+        return X
+    output = OutputSpec(X.dtype, X.shape[1])
+    boxes = source()
+    meta = with_index(output.empty(), meta_of(boxes).index, output)
+    frame = boxes.map_partitions(_opened_box, output, meta=meta, enforce_metadata=False)
+    copy_lengths(boxes, frame)
+    return frame
+
+
+def _opened_box(box: Boxed, output: OutputSpec) -> Any:
+    rows, index = box.value
+    return with_index(rows, index, output)
+
+
 def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> Any:
     return func(model, with_pandas_text(rows), values)
 
@@ -207,7 +247,12 @@ def _apply_to_chunk(
 def _apply_to_partition(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
     _, _, output, *_ = args
     with _note_on_failure(name, None, partition_info):
-        return with_index(_apply(rows, *args), rows.index, output)
+        return with_index(_apply(rows, *args), _index_of(rows), output)
+
+
+def _apply_to_box(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
+    with _note_on_failure(name, None, partition_info):
+        return Boxed((_without_names(_apply(rows, *args)), _index_of(rows)))
 
 
 def _apply_boxed(
@@ -215,10 +260,15 @@ def _apply_boxed(
 ) -> Any:
     """Return all outputs for one block of rows, boxed, with the index of the rows."""
     with _note_on_failure(name, block_id, partition_info):
-        return Boxed((_apply(rows, *args), getattr(rows, "index", None)))
+        return Boxed((_apply(rows, *args), _index_of(rows)))
+
+
+def _index_of(rows: Any) -> Any:
+    return rows.value[1] if isinstance(rows, Boxed) else getattr(rows, "index", None)
 
 
 def _apply(rows: Any, func: Any, model: Any, *options: Any) -> Any:
+    rows = rows.value[0] if isinstance(rows, Boxed) else rows
     return apply_to_rows(func, model, rows, *options)
 
 

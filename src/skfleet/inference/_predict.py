@@ -150,6 +150,13 @@ def first_rows(X: Any) -> Any:
     return first_rows(X)
 
 
+def rows_with_index(X: Any) -> Any:
+    """Return a dense Dask array that a transformer made of a frame as a frame; others unchanged."""
+    from skfleet.inference._map_dask import rows_with_index
+
+    return rows_with_index(X)
+
+
 def infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     """Return the description of a result: from meta, or from a call on arbitrary or first rows.
 
@@ -163,7 +170,8 @@ def infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
         names_of_outputs = names if isinstance(names, list) else [None] * len(meta)
         return type(meta)(map(OutputSpec.infer, meta, names_of_outputs))
-    return OutputSpec.infer(meta, None if isinstance(names, list) else names)
+    output = OutputSpec.infer(meta, None if isinstance(names, list) else names)
+    return replace(output, is_rows=method in ("transform", "inverse_transform"))
 
 
 def _example_result(
