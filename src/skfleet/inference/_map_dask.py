@@ -230,7 +230,12 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
     meta = with_index(empty, meta_of(X).index, output)
     if is_sparse(meta):
         return map_to_array(X, task, *args, meta=meta, token=name)
-    return X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
+    result = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
+    if result.ndim == 1 or output.is_rows:
+        return result
+    from skfleet.inference._response_frame import ResponseFrame
+
+    return ResponseFrame(result.expr)
 
 
 # Dask passes `block_id` to tasks of chunks, and `partition_info` to those of partitions.

@@ -22,7 +22,11 @@ from skfleet.blocks import (
     slice_rows,
     with_pandas_text,
 )
-from skfleet.estimators._blockwise import BlockwiseTransformer, output_container_of
+from skfleet.estimators._blockwise import (
+    BLOCKWISE_CLASSES,
+    BlockwiseTransformer,
+    output_container_of,
+)
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators.compose._metadata import is_estimator, refuse_metadata, weighted_parts
 from skfleet.estimators.preprocessing._target_encoder import FoldEncoder, with_final_partitions
@@ -161,6 +165,10 @@ def as_example(model: Any) -> Any:
         return _replace_steps(model, as_example)
     if isinstance(model, FrozenEstimator):
         return as_example(model.estimator)
+    cls = BLOCKWISE_CLASSES.get(type(model))
+    if cls is not None:  # of scikit-learn's, as fitted on rows in this process
+        fitted, model = model, cls.__new__(cls)
+        vars(model).update(vars(fitted))
     return Example(model) if isinstance(model, BlockwiseTransformer) else model
 
 
