@@ -125,6 +125,12 @@ def _numpy_dtype(dtype: Any) -> Any:
     return np.dtype(bool if str(dtype) == "Boolean" else object)
 
 
+def has_types_of(meta: Any, other: Any) -> bool:
+    """Return whether empty containers have the same columns, in any order, of the same types."""
+    is_alike = type(meta) is type(other) and meta.shape[1:] == other.shape[1:]
+    return is_alike and dict(dtypes_of(meta)) == dict(dtypes_of(other))
+
+
 def n_dims_of(values: Any) -> int:
     """Return the number of dimensions of values; 0 for values without a shape."""
     # Of the type: a Delayed value claims to have every attribute.

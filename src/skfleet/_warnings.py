@@ -78,3 +78,12 @@ class IgnoredWarnings(ContextDecorator):
                     is_same = entry[1] and entry[1].pattern == self._message
                     if is_same and entry[2] is self._category:
                         warnings.filters.remove(entry)
+
+
+# of any kind
+_ALL_WARNINGS = IgnoredWarnings(Warning)
+
+
+def without_warnings() -> IgnoredWarnings:
+    """Suppress the warnings of calls on rows that are not the user's, or that tasks raise again."""
+    return _ALL_WARNINGS

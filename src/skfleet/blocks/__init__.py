@@ -34,6 +34,7 @@ from skfleet.blocks._lazy import (
     as_collection,
     compute_chunk_sizes,
     compute_together,
+    copy_lengths,
     fix_partitions,
     is_lazy,
     is_on_device,
@@ -44,6 +45,7 @@ from skfleet.blocks._lazy import (
     persist_together,
     shuffle_partitions,
     take_row_set,
+    with_whole_rows,
 )
 from skfleet.blocks._normalize_token import normalize_token
 from skfleet.blocks._partition import row_blocks
@@ -84,6 +86,7 @@ __all__ = [
     "compute_chunk_sizes",
     "compute_together",
     "concat_rows",
+    "copy_lengths",
     "fetch",
     "fix_partitions",
     "float_dtype",
@@ -122,5 +125,6 @@ __all__ = [
     "warn_of_trip",
     "with_objects",
     "with_pandas_text",
+    "with_whole_rows",
     "write_block",
 ]

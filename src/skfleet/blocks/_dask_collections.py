@@ -98,6 +98,14 @@ def with_whole_rows(x: Any) -> Any:
     return x.rechunk(dict.fromkeys(range(1, x.ndim), -1)) if isinstance(x, da.Array) else x
 
 
+def _with_whole_pictures(x: Any) -> Any:
+    """Return an array of more than two axes in chunks of whole rows; others are not changed.
+
+    The chunks of a matrix are joined along columns where a block is opened.
+    """
+    return with_whole_rows(x) if x.ndim > 2 else x
+
+
 def _concatenate(x: Any, parts: Sequence[Any]) -> Any:
     """Return the partitions of a collection as one value."""
     if isinstance(x, da.Array):
@@ -178,7 +186,7 @@ def dask_blocks(
     4. Split the graph: a block has the tasks that it alone needs, and shared tasks stay apart.
     5. Replace blocks whose parts are in the workers' memory by the futures of the parts.
     """
-    X = as_collection(X)
+    X = _with_whole_pictures(as_collection(X))
     if dtype is not None:
         X = _check_numeric(X)
     columns = {"y": y, "sample_weight": sample_weight, **per_sample}
@@ -226,7 +234,7 @@ def dask_blocks(
 
 def compute_chunk_sizes(*collections: Any) -> list[Any]:
     """Return collections as arrays of known lengths, whose rows have one order in every pass."""
-    numeric = [_as_numeric(x) for x in collections]
+    numeric = [_with_whole_pictures(_as_numeric(x)) for x in collections]
     all_lengths = [known_lengths(x) for x in numeric]
     if None not in all_lengths:
         return numeric
@@ -321,7 +329,7 @@ def _column(name: str, values: Any) -> Any:
             f"{name} must be a Dask array or Series. Got {type(values).__name__} instead. Make one "
             "with dask.array.from_delayed, or compute it."
         )
-    return _as_numeric(values)
+    return _with_whole_pictures(_as_numeric(values))
 
 
 def _as_numeric(x: Any) -> Any:
@@ -361,9 +369,18 @@ def known_lengths(x: Any) -> tuple[int, ...] | None:
     """Return the numbers of rows of the partitions, or None where one is unknown."""
     if is_part(x):
         return lengths_of_part(x)
+    name, lengths = getattr(x, "_known_lengths", (None, None))
+    if name is not None and name == x._name:
+        return lengths
     if not isinstance(x, da.Array) or any(math.isnan(n) for n in x.chunks[0]):
         return None
     return tuple(int(n) for n in x.chunks[0])
+
+
+def copy_lengths(x: Any, mapped: Any) -> None:
+    """Record the known lengths of a frame's partitions on a frame that is mapped from it."""
+    if (lengths := known_lengths(x)) is not None:
+        mapped._known_lengths = mapped._name, lengths
 
 
 def _align(

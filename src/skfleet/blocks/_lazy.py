@@ -31,6 +31,13 @@ def meta_of(X: Any) -> Any:
     return meta_of(X)
 
 
+def with_whole_rows(X: Any) -> Any:
+    """Return a Dask array with one chunk along all axes but the first; frames are not changed."""
+    from skfleet.blocks._dask_collections import with_whole_rows
+
+    return with_whole_rows(X)
+
+
 def is_on_device(X: Any) -> bool:
     """Return whether the partitions of a Dask collection are arrays or frames on a device."""
     meta = getattr(X, "_meta", None)
@@ -49,6 +56,13 @@ def partition_lengths(X: Any) -> tuple[int, ...] | None:
     from skfleet.blocks._dask_collections import known_lengths
 
     return known_lengths(X)
+
+
+def copy_lengths(X: Any, mapped: Any) -> None:
+    """Record the known lengths of a Dask frame's partitions on a frame that is mapped from it."""
+    from skfleet.blocks._dask_collections import copy_lengths
+
+    copy_lengths(X, mapped)
 
 
 def n_rows_if_known(X: Any) -> int | None:

@@ -85,6 +85,8 @@ METHODS = (
     "score",
 )
 
+FITS = ("fit", "partial_fit", "fit_transform")
+
 # Those of NumPy's about columns of NaN alone, and divisions by zero.
 _NUMERIC_WARNINGS = IgnoredWarnings(RuntimeWarning)
 
@@ -101,6 +103,8 @@ class BlockwiseEstimator(DocumentationLink):
     _takes_matrix, _takes_numbers = True, True
     # The methods that take Dask rows on a device.
     _device_methods: frozenset[str] = frozenset()
+    # Private attributes that a fit on Dask rows sets, and one on rows in this process does not.
+    _state_of_blocks: tuple[str, ...] = ()
     # Whether a fit takes several passes, for which rows are persisted in memory where they fit; and
     # whether it takes so many that they else go to the disk.
     _is_repeated = _is_iterative = False
@@ -156,6 +160,10 @@ class BlockwiseEstimator(DocumentationLink):
         if not self._local_params:
             return self
         return copy.copy(self).set_params(**dict.fromkeys(self._local_params))
+
+    def _known_result(self, meta: Any) -> Any:
+        """Return no transformed rows, as those like the empty `meta` become; None if unknown."""
+        return None
 
     def _task_model(self) -> Any:
         """Return the model whose methods tasks call; they change no blocks in memory."""
@@ -269,8 +277,9 @@ class BlockwiseTransformer(BlockwiseEstimator):
             model = copy.deepcopy(model._without_local_params()).set_output(transform="pandas")
         if is_on_device(X):
             return self._map_on_device(model, X, method, container)
+        meta = self._known_result(with_pandas_text(meta_of(X))) if method == "transform" else None
         example_of = partial(model._example_result, method)
-        output = call_transform(self, model._task_model(), method, X, example_of, **params)
+        output = call_transform(self, model._task_model(), method, X, example_of, meta, **params)
         if container == "default" or hasattr(output, "columns"):
             return output
         return name_columns(output, self.get_feature_names_out())
@@ -348,6 +357,9 @@ def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., 
                 args = rows, *args[1:]
             elif rows_name in kwargs:
                 kwargs[rows_name] = rows
+            if method.__name__ in FITS:
+                for name in self._state_of_blocks:
+                    vars(self).pop(name, None)
             return method(self, *args, **kwargs)
         signature.bind(self, *args, **kwargs)  # raises for arguments that it does not take
         on_blocks = getattr(self, name_on_blocks)

@@ -10,6 +10,7 @@ from skfleet.inference._predict import (
     join_delayed,
     map_model,
     map_partitions,
+    rows_with_index,
 )
 from skfleet.inference._several_models import ClassColumns, call_models
 
@@ -28,4 +29,5 @@ __all__ = [
     "map_partitions",
     "map_rows",
     "name_columns",
+    "rows_with_index",
 ]

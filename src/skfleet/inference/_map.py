@@ -44,7 +44,7 @@ def map_rows(
 
 def constant_per_row(value: float, X: Any) -> Any:
     """Return a value for each row of X, in the container of X."""
-    output = OutputSpec(np.dtype(np.float64))
+    output = OutputSpec(np.dtype(np.float64), is_rows=True)
     return map_rows(_repeat, value, X, output, convert=False, name="constant")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -19,6 +20,7 @@ from skfleet._linalg import is_sparse
 from skfleet.blocks import (
     artificial_rows,
     as_collection,
+    copy_lengths,
     is_frame,
     map_to_array,
     meta_of,
@@ -26,8 +28,10 @@ from skfleet.blocks import (
     scheduler,
     slice_rows,
     with_pandas_text,
+    with_whole_rows,
 )
 from skfleet.engine import identity
+from skfleet.inference._frame_rows import frame_rows, set_frame_rows
 from skfleet.inference._output import OutputSpec, apply_to_rows, with_index
 
 
@@ -55,8 +59,7 @@ def first_rows(X: Any) -> Any:
     """Return the first two rows of the first partition of X that has any; only they are fetched."""
     X = as_collection(X)
     is_array = isinstance(X, da.Array)
-    if is_array and X.ndim == 2:
-        X = X.rechunk({1: -1})
+    X = with_whole_rows(X)
     for i in range(X.numblocks[0] if is_array else X.npartitions):
         part = X.blocks[i].to_delayed().flat[0] if is_array else X.partitions[i].to_delayed()[0]
         (rows,) = dask.compute(dask.delayed(_head, pure=False)(part), scheduler=scheduler())
@@ -81,6 +84,10 @@ def map_dask_rows(
 ) -> Any:
     """Return func(model, rows) as a lazy collection, or a list of them for several outputs."""
     X = as_collection(X)
+    specs = [output] if isinstance(output, OutputSpec) else output
+    source, X = frame_rows(X), with_whole_rows(X)
+    if source is not None and not any(spec.is_array or spec.is_rows for spec in specs):
+        X = source()
     is_array = isinstance(X, da.Array)
     # The model has a task of its own: workers pass on one value, instead of a copy in each task.
     if not dask.is_dask_collection(model):
@@ -89,11 +96,14 @@ def map_dask_rows(
         model = unbox(Boxed(model), dask_key_name=key)
     args = (name, func, model, output, check, convert)
     map_blocks = _map_array if is_array else _map_frame
-    if is_array and X.ndim == 2:
-        X = X.rechunk({1: -1})
     if isinstance(output, OutputSpec):
         task = _apply_to_chunk if is_array else _apply_to_partition
-        return map_blocks(task, X, output, name, *args)
+        result = map_blocks(task, X, output, name, *args)
+        if isinstance(result, da.Array) and (source is not None or not is_array):
+            set_frame_rows(result, partial(_boxed_rows, source if is_array else X, name, args))
+        elif not is_array:
+            copy_lengths(X, result)
+        return result
     # One task computes all outputs of a block of rows, and one task per output selects from it.
     boxes = map_blocks(_apply_boxed, X, OutputSpec(np.dtype(object)), name, *args)
     return [
@@ -109,15 +119,14 @@ def map_dask_partitions(
     if not dask.is_dask_collection(model):
         unbox = dask.delayed(attrgetter("value"), pure=False)
         model = unbox(Boxed(model), dask_key_name=_unique_key(f"model-of-{name}"))
-    lengths, is_matrix = tuple(map(len, values)), len(result.shape) == 2
-    chunks = (lengths, (result.shape[1],)) if is_matrix else (lengths,)
+    chunks = (tuple(map(len, values)), *((n,) for n in result.shape[1:]))
     if isinstance(X, da.Array):
-        X, key = X.rechunk({1: -1}), _unique_key(name)
-        ref = TaskRef(model.key)
+        X, key = with_whole_rows(X), _unique_key(name)
+        ref, ends = TaskRef(model.key), (0,) * (len(result.shape) - 1)
         layer: dict[Any, Any] = {}
         for i, of_rows in enumerate(values):
-            out = (key, i, 0) if is_matrix else (key, i)
-            layer[out] = Task(out, func, ref, TaskRef((X.name, i, 0)), of_rows)
+            out = (key, i, *ends)
+            layer[out] = Task(out, func, ref, TaskRef((X.name, i, *_ends(X))), of_rows)
         graph = HighLevelGraph.from_collections(key, layer, dependencies=[X, model])
         return da.Array(graph, key, chunks=chunks, meta=result)
     import dask.dataframe as dd
@@ -144,14 +153,42 @@ def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputS
         divisions = X.divisions if X.npartitions == len(parts) else None
         return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False)
     key = _unique_key("results")
-    ends = () if output.width is None else (0,)
+    ends = _ends(output.empty())
     layer: dict[Any, Any] = {
         (key, i, *ends): Alias((key, i, *ends), part.key) for i, part in enumerate(parts)
     }
     graph = HighLevelGraph.from_collections(key, layer, dependencies=parts)
-    chunks = (tuple(lengths), *(() if output.width is None else ((output.width,),)))
+    chunks = (tuple(lengths), *((n,) for n in output.empty().shape[1:]))
     meta = to_device_of(_without_names(output.empty()), X._meta)
     return da.Array(graph, key, chunks=chunks, dtype=output.dtype, meta=meta)
+
+
+def _boxed_rows(source: Any, name: str, args: tuple[Any, ...]) -> Any:
+    """Return boxes of transformed rows and their index, as the partitions of a Series."""
+    X = source() if callable(source) else source
+    meta = meta_of(X).index.to_series()[:0]
+    options = {"meta": meta, "enforce_metadata": False, "token": name}
+    boxes = X.map_partitions(_apply_to_box, *args, **options)
+    copy_lengths(X, boxes)
+    return boxes
+
+
+def rows_with_index(X: Any) -> Any:
+    """Return a dense array that is made of a frame as a frame; others are not changed."""
+    source = frame_rows(X)
+    if source is None or is_sparse(X._meta):
+        return X
+    output = OutputSpec(X.dtype, X.shape[1])
+    boxes = source()
+    meta = with_index(output.empty(), meta_of(boxes).index, output)
+    frame = boxes.map_partitions(_opened_box, output, meta=meta, enforce_metadata=False)
+    copy_lengths(boxes, frame)
+    return frame
+
+
+def _opened_box(box: Boxed, output: OutputSpec) -> Any:
+    rows, index = box.value
+    return with_index(rows, index, output)
 
 
 def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> Any:
@@ -160,33 +197,45 @@ def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> 
 
 def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
     """Run a task per chunk of an array."""
-    is_matrix = output.width is not None
     meta = to_device_of(_without_names(output.empty()), X._meta)
-    types = {"dtype": output.dtype, "meta": meta}
-    if X.ndim == 1 or is_matrix:
-        chunks = (X.chunks[0], (output.width,)) if is_matrix else (X.chunks[0],)
-        new_axis = 1 if X.ndim == 1 and is_matrix else None
+    types, chunks = {"dtype": output.dtype, "meta": meta}, (X.chunks[0],)
+    chunks += tuple((n,) for n in meta.shape[1:])
+    if len(chunks) >= X.ndim:
+        new_axes = list(range(X.ndim, len(chunks))) or None
         name = _unique_key(name)
-        return X.map_blocks(task, *args, name=name, chunks=chunks, new_axis=new_axis, **types)
+        return X.map_blocks(task, *args, name=name, chunks=chunks, new_axis=new_axes, **types)
     # Dask fuses no task that drops an axis with the one that makes its rows. It does fuse one that
     # keeps the axis, and that one with a last one, into a single task where both have a name.
     key, like_rows = _unique_key(name), {"dtype": X.dtype, "meta": X._meta}
-    chunks = (X.chunks[0], (1,))
-    two_dim = X.map_blocks(task, *args, name=_unique_key(name), chunks=chunks, **like_rows)
-    n_chunks = X.numblocks[0]
-    layer: dict[Any, Any] = {(key, i): (identity, (two_dim.name, i, 0)) for i in range(n_chunks)}
-    graph = HighLevelGraph.from_collections(key, layer, dependencies=[two_dim])
-    return da.Array(graph, key, chunks=(X.chunks[0],), **types)
+    in_all_axes = (X.chunks[0], *[(1,)] * (X.ndim - 1))
+    results = X.map_blocks(task, *args, name=_unique_key(name), chunks=in_all_axes, **like_rows)
+    ends = _ends(meta)
+    layer: dict[Any, Any] = {
+        (key, i, *ends): (identity, (results.name, i, *_ends(X))) for i in range(X.numblocks[0])
+    }
+    graph = HighLevelGraph.from_collections(key, layer, dependencies=[results])
+    return da.Array(graph, key, chunks=chunks, **types)
+
+
+def _ends(rows: Any) -> tuple[int, ...]:
+    """Return the numbers of a chunk of whole rows along all axes but the first."""
+    return (0,) * (len(rows.shape) - 1)
 
 
 def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
     """Run a task per partition of a frame."""
-    if output.is_array and not is_frame(output.empty()):
-        return map_to_array(X, _apply_to_chunk, *args, meta=output.empty(), token=name)
-    meta = with_index(output.empty(), meta_of(X).index, output)
+    empty = output.empty()
+    if not is_frame(empty) and (output.is_array or len(empty.shape) > 2):
+        return map_to_array(X, _apply_to_chunk, *args, meta=empty, token=name)
+    meta = with_index(empty, meta_of(X).index, output)
     if is_sparse(meta):
         return map_to_array(X, task, *args, meta=meta, token=name)
-    return X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
+    result = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
+    if result.ndim == 1 or output.is_rows:
+        return result
+    from skfleet.inference._response_frame import ResponseFrame
+
+    return ResponseFrame(result.expr)
 
 
 # Dask passes `block_id` to tasks of chunks, and `partition_info` to those of partitions.
@@ -203,7 +252,12 @@ def _apply_to_chunk(
 def _apply_to_partition(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
     _, _, output, *_ = args
     with _note_on_failure(name, None, partition_info):
-        return with_index(_apply(rows, *args), rows.index, output)
+        return with_index(_apply(rows, *args), _index_of(rows), output)
+
+
+def _apply_to_box(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
+    with _note_on_failure(name, None, partition_info):
+        return Boxed((_without_names(_apply(rows, *args)), _index_of(rows)))
 
 
 def _apply_boxed(
@@ -211,10 +265,15 @@ def _apply_boxed(
 ) -> Any:
     """Return all outputs for one block of rows, boxed, with the index of the rows."""
     with _note_on_failure(name, block_id, partition_info):
-        return Boxed((_apply(rows, *args), getattr(rows, "index", None)))
+        return Boxed((_apply(rows, *args), _index_of(rows)))
+
+
+def _index_of(rows: Any) -> Any:
+    return rows.value[1] if isinstance(rows, Boxed) else getattr(rows, "index", None)
 
 
 def _apply(rows: Any, func: Any, model: Any, *options: Any) -> Any:
+    rows = rows.value[0] if isinstance(rows, Boxed) else rows
     return apply_to_rows(func, model, rows, *options)
 
 

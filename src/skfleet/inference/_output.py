@@ -20,6 +20,7 @@ from skfleet.blocks import (
     slice_rows,
     with_pandas_text,
 )
+from skfleet.inference._frame_rows import frame_rows
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,10 @@ class OutputSpec:
     """Description of a method's predictions for n rows: n values of dtype, or an (n, width) matrix.
 
     `columns` are the names of the columns where the predictions are a frame. `empty_value` is the
-    prediction for no rows where that is not a plain array. Labels keep their dtype; other floats
-    are computed in the precision of the rows where that is the higher one. Predictions without
-    names take the names and the index of a frame of rows, unless `is_array` is true.
+    prediction for no rows where that is no plain array of one or two axes. Labels keep their dtype;
+    other floats are computed in the precision of the rows where that is the higher one. Predictions
+    without names take the names and the index of a frame of rows, unless `is_array` is true. With
+    `is_rows` they are for a further step: of an array they are one, if that is made of a frame too.
     """
 
     dtype: Any
@@ -38,6 +40,7 @@ class OutputSpec:
     empty_value: Any = None
     is_label: bool = False
     is_array: bool = False
+    is_rows: bool = False
 
     @classmethod
     def infer(cls, predictions: Any, names: Sequence[Any] | None = None) -> OutputSpec:
@@ -50,7 +53,8 @@ class OutputSpec:
         if is_frame(predictions):
             names = list(predictions.columns) if width is not None else None
             return cls(predictions.to_numpy().dtype, width, names, slice_rows(predictions, 0, 0))
-        empty_value = None if type(predictions) is np.ndarray else slice_rows(predictions, 0, 0)
+        is_plain = type(predictions) is np.ndarray and len(predictions.shape) < 3
+        empty_value = None if is_plain else slice_rows(predictions, 0, 0)
         names = names if names is not None and len(names) == width else None
         return cls(predictions.dtype, width, names, empty_value)
 
@@ -79,9 +83,10 @@ class OutputSpec:
 def class_names(classes: Any, X: Any) -> tuple[str, ...] | None:
     """Return the names of the columns of values per class, as text, which Parquet requires.
 
-    Only for frames, lazy or not, predictions have names; for any other X the result is None.
+    Only for frames, lazy or not, and for arrays that a transformer makes of a Dask DataFrame,
+    predictions have names; for any other X the result is None.
     """
-    if not hasattr(X, "columns"):
+    if not hasattr(X, "columns") and frame_rows(X) is None:
         return None
     names = tuple(str(label) for label in classes)
     if len(set(names)) < len(names):

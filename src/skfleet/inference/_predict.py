@@ -10,10 +10,14 @@ from typing import Any
 
 from skfleet._array import is_not_numpy, to_device_of, to_host
 from skfleet._validation import warn_of_names, without_name_warnings
+from skfleet._warnings import without_warnings
 from skfleet.blocks import Block, check_rows, is_frame, is_lazy, with_pandas_text
 from skfleet.engine import as_portable, call_response_method
 from skfleet.inference._map import map_rows
 from skfleet.inference._output import OutputSpec, class_names, with_index
+
+# Parts of scikit-learn's errors about columns.
+_COLUMN_ERRORS = ("feature names should match", "columns are missing", "features as input")
 
 
 def map_model(
@@ -127,18 +131,13 @@ def call_transform(
     """Return the result of a transformer's method on Dask rows: an array, or a frame with columns.
 
     `example_of` makes a result for rows like artificial ones, or None, so that no rows need be
-    loaded to infer the type of the result; `meta` is an example of it.
+    loaded to infer the type of the result; `meta` is an example of it, where it is known.
     """
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
     call, portable = partial(apply_method, method=method, params=params), as_portable(model)
-    if example_of is not None:
-        from skfleet.inference._map_dask import meta_nonempty
-
-        with without_name_warnings():
-            meta = example_of(with_pandas_text(meta_nonempty(X)))
     if meta is None:
-        meta = _example_result(partial(call, portable), model, method, X)
+        meta = _example_result(partial(call, portable), model, method, X, example_of)
     output = replace(OutputSpec.infer(meta), is_array=True)  # a frame has names of its own
     kind = type(model).__name__
     return map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
@@ -149,6 +148,13 @@ def first_rows(X: Any) -> Any:
     from skfleet.inference._map_dask import first_rows
 
     return first_rows(X)
+
+
+def rows_with_index(X: Any) -> Any:
+    """Return a dense Dask array that a transformer made of a frame as a frame; others unchanged."""
+    from skfleet.inference._map_dask import rows_with_index
+
+    return rows_with_index(X)
 
 
 def infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
@@ -164,19 +170,29 @@ def infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
         names_of_outputs = names if isinstance(names, list) else [None] * len(meta)
         return type(meta)(map(OutputSpec.infer, meta, names_of_outputs))
-    return OutputSpec.infer(meta, None if isinstance(names, list) else names)
+    output = OutputSpec.infer(meta, None if isinstance(names, list) else names)
+    return replace(output, is_rows=method in ("transform", "inverse_transform"))
 
 
-def _example_result(call: Any, model: Any, method: str, X: Any) -> Any:
-    """Return the result of a call on arbitrary rows like those of X, or on its first rows."""
+def _example_result(
+    call: Any, model: Any, method: str, X: Any, example_of: Callable[[Any], Any] | None = None
+) -> Any:
+    """Return the result of a call on arbitrary rows like those of X, or on its first rows.
+
+    `example_of` makes one, or None, of arbitrary rows.
+    """
     from skfleet.inference._map_dask import meta_nonempty
 
+    rows = with_pandas_text(meta_nonempty(X))
     try:
-        return call(with_pandas_text(meta_nonempty(X)))
+        with without_warnings():  # of rows that are not the user's
+            example = None if example_of is None else example_of(rows)
+            return call(rows) if example is None else example
     except Exception as error:
-        has_wrong_columns = method != "inverse_transform" and _has_wrong_columns(X, model)
-        # too many, or in another order
-        if has_wrong_columns or "feature names should match" in str(error):
+        if method != "inverse_transform" and _has_wrong_columns(X, model):
+            raise
+        # too many, too few, or in another order
+        if any(text in str(error) for text in _COLUMN_ERRORS):
             raise
         # Arbitrary values need not be valid for the estimator (categories, ranges).
         return call(with_pandas_text(first_rows(X)))
@@ -191,6 +207,11 @@ def apply_method(model: Any, rows: Any, *, method: str, params: dict[str, Any]) 
 def _has_wrong_columns(X: Any, model: Any) -> bool:
     """Return whether X differs in columns from what the model was fitted on."""
     if hasattr(X, "columns"):
+        first = model
+        while hasattr(first, "steps"):
+            first = first.steps[0][1]
+        if hasattr(first, "transformers_"):  # those in use count alone
+            return False
         return not set(getattr(model, "feature_names_in_", ())) <= set(X.columns)
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None  # a bag has none
     return getattr(model, "n_features_in_", width) != width

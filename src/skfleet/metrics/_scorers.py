@@ -11,7 +11,7 @@ import numpy as np
 from sklearn import metrics
 from sklearn.base import is_classifier, is_regressor
 
-from skfleet.blocks import check_rows, is_lazy, with_pandas_text
+from skfleet.blocks import check_rows, copy_lengths, is_lazy, with_pandas_text
 from skfleet.engine import engine_for
 from skfleet.metrics._reductions import align_pairs, host_values, measure_rows
 from skfleet.metrics._scores import METRICS, NEED_LABELS, RANKING_METRICS, check_options
@@ -292,6 +292,15 @@ def _check_one_output(y_pred: Any, response: str) -> None:
         )
 
 
+def _second_column(y_pred: Any) -> Any:
+    """Return the column of the second class of Dask responses."""
+    if not hasattr(y_pred, "iloc"):
+        return y_pred[:, 1]
+    column = y_pred.iloc[:, 1]
+    copy_lengths(y_pred, column)
+    return column
+
+
 def _score_response(
     specs: Mapping[str, ScorerSpec],
     response: str,
@@ -306,7 +315,7 @@ def _score_response(
     if response != "predict":
         _check_one_output(y_pred, response)
         if classes is not None and len(classes) == 2 and len(y_pred.shape) == 2:
-            y_pred = y_pred.iloc[:, 1] if hasattr(y_pred, "iloc") else y_pred[:, 1]
+            y_pred = _second_column(y_pred)
     rows, pred_first = align_pairs(y, y_pred, sample_weight)
     weighted = sample_weight is not None
     sums, rankings = {}, {}

@@ -61,7 +61,7 @@ class CenterModel(
         """
         columns = self.get_feature_names_out() if hasattr(self, "cluster_centers_") else None
         dtype = getattr(getattr(self, "cluster_centers_", None), "dtype", np.dtype(np.float64))
-        output = OutputSpec(dtype, self.n_clusters, columns)
+        output = OutputSpec(dtype, self.n_clusters, columns, is_rows=True)
         return self._predict_blockwise(distances, X, output, model=self._model)
 
     @run_on_device

@@ -284,7 +284,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
             centers = start.fit(of_landmarks).cluster_centers_
         width = of_landmarks.shape[1]
         names = [f"spectralclustering{i}" for i in range(width)]
-        output = OutputSpec(np.dtype(np.float64), width, names)
+        output = OutputSpec(np.dtype(np.float64), width, names, is_rows=True)
         coordinates = self._predict_blockwise(coordinates_of, X, output, model=embedding)
         kmeans = KMeans(self.n_clusters, init=centers, verbose=int(self.verbose))
         return kmeans.fit(coordinates).labels_

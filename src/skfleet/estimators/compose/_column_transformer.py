@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any
 
@@ -16,10 +15,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 
 from skfleet._linalg import is_sparse
-from skfleet._sklearn_private import take_columns
-from skfleet._validation import without_name_warnings
-from skfleet.blocks import artificial_rows, is_frame
-from skfleet.engine import Passes
+from skfleet._warnings import without_warnings
+from skfleet.engine import Passes, identity
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import blockwise
 from skfleet.estimators._passes import head_of_rows
@@ -30,7 +27,6 @@ from skfleet.estimators.compose._shared_fit import (
     copy_configuration,
     finish_fit,
     fit_parts,
-    valid_rows,
 )
 
 
@@ -95,31 +91,36 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
         fitted, head = yield from fit_parts(self, parts, [*used], cross_fit)
         if head is None and is_sparse(meta):  # of which artificial rows have another density
             head = yield head_of_rows()
-        columns = {name: part.columns for name, part in parts.items()}
+        return (yield from finish_fit(self, fitted, head, meta))
 
-        def valid(models: dict[str, Any]) -> Any:
-            chosen = [(model, columns[name]) for name, model in models.items()]
-            return _valid_columns(chosen, artificial_rows(meta))
+    def _set_parts(
+        self, fitted: dict[str, Any], rows: Any, replace: Callable[[Any], Any] = identity
+    ) -> Any:
+        """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew.
 
-        return (yield from finish_fit(self, fitted, head, valid))
-
-    def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
-        """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""
+        Return these rows transformed, by replacements of the fitted parts.
+        """
         own = self._with_transformers(
             lambda name, part: (
-                FrozenEstimator(fitted.get(name, part)) if is_estimator(part) else part
+                FrozenEstimator(replace(fitted[name]) if name in fitted else part)
+                if is_estimator(part)
+                else part
             )
         )
         copy_configuration(self, own)
-        with warnings.catch_warnings(), without_name_warnings():
-            warnings.simplefilter("ignore")  # of the rows, which tasks transform again
-            own.fit(rows)
+        with without_warnings():  # of the rows, which tasks transform again
+            output = own.fit_transform(rows)
         own.transformers_ = [
-            (name, part.estimator if isinstance(part, FrozenEstimator) else part, columns)
+            (
+                name,
+                fitted.get(name, part.estimator) if isinstance(part, FrozenEstimator) else part,
+                columns,
+            )
             for name, part, columns in own.transformers_
         ]
         own._remainder = ("remainder", self.remainder, own._remainder[2])
         vars(self).update(vars(own) | self.get_params(deep=False))
+        return output
 
     def _with_transformers(self, replace: Callable[[str, Any], Any]) -> compose.ColumnTransformer:
         """Return scikit-learn's own ColumnTransformer with a replacement for each transformer."""
@@ -132,36 +133,9 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
             params["remainder"] = replace("remainder", self.remainder)
         return compose.ColumnTransformer(**params)
 
-    def _example_rows(self, rows: Any) -> Any:
-        parts = [(part, columns) for _, part, columns in self.transformers_ if is_estimator(part)]
-        return _valid_columns(parts, rows)
-
 
 def _is_dropped(part: Any) -> bool:
     return isinstance(part, str) and part == "drop"
-
-
-def _valid_columns(parts: Iterable[tuple[Any, Any]], rows: Any) -> Any:
-    """Return artificial rows whose columns have values that fitted parts take."""
-    rows = rows.copy()
-    for part, columns in parts:
-        try:
-            chosen = take_columns(rows, columns)
-        except (
-            IndexError,
-            KeyError,
-            ValueError,
-        ):  # which scikit-learn reports
-            continue
-        valid = valid_rows(part, chosen)
-        if valid is chosen:
-            continue
-        if is_frame(rows):
-            for name, values in valid.items() if valid.ndim == 2 else [(valid.name, valid)]:
-                rows[name] = values.array
-        else:
-            rows[:, columns] = valid
-    return rows
 
 
 @wraps(make_in_scikit_learn)

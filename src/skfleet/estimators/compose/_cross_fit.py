@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn import config_context, preprocessing
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._sklearn_private import output_container
+from skfleet._validation import has_types_of
 from skfleet.blocks import (
-    artificial_rows,
     as_collection,
     is_frame,
     meta_of,
     slice_rows,
     with_pandas_text,
 )
-from skfleet.estimators._blockwise import BlockwiseTransformer, output_container_of
+from skfleet.estimators._blockwise import (
+    BLOCKWISE_CLASSES,
+    BlockwiseTransformer,
+    output_container_of,
+)
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators.compose._metadata import is_estimator, refuse_metadata, weighted_parts
 from skfleet.estimators.preprocessing._target_encoder import FoldEncoder, with_final_partitions
@@ -29,10 +35,40 @@ from skfleet.inference import map_partitions, name_columns
 Replacement = Callable[[Any], Any]
 
 
+class RecordedOutput(NamedTuple):
+    """What a composition makes of no rows like `meta`, in a container of ``set_output``."""
+
+    meta: Any
+    container: str
+    output: Any
+
+
+class Example:
+    """Stand-in for a fitted transformer, of rows whose values mean nothing.
+
+    It transforms values that the transformer takes, in their container.
+    """
+
+    def __init__(self, model: BlockwiseTransformer) -> None:
+        self._model = model
+
+    def transform(self, X: Any) -> Any:
+        """Return what the transformer makes of rows like X."""
+        result = self._model._example_result("transform", X)
+        return self._model.transform(X) if result is None else result
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_model"], name)
+
+
 class Composition(BlockwiseTransformer):
     """Base of transformers that are made of several, fitted in shared passes."""
 
     _takes_numbers = False
+    _state_of_blocks = ("_recorded_output",)
     # Whether ``fit`` takes parameters with metadata routing only.
     _routed_only = False
 
@@ -41,12 +77,28 @@ class Composition(BlockwiseTransformer):
         raise NotImplementedError
 
     def _task_model(self) -> Any:
-        model = self._replace_parts(as_task_model)
+        return self._with_parts(as_task_model)
+
+    def _with_parts(self, replace: Replacement) -> Any:
+        model = self._replace_parts(replace)
         model.n_jobs = 1  # a task has its thread; the fleet has the other blocks
         return model
 
     def _example_result(self, method: str, rows: Any) -> Any:
-        return BlockwiseTransformer._example_result(self._task_model(), method, rows)
+        return getattr(self._with_parts(as_example), method)(rows)
+
+    def _record_output(self, meta: Any, output: Any) -> None:
+        """Record the kind of the output of rows like the empty `meta`."""
+        empty = copy.copy(slice_rows(output, 0, 0))  # a view would keep all rows
+        self._recorded_output = RecordedOutput(meta, output_container(self), empty)
+
+    def _known_result(self, meta: Any) -> Any:
+        recorded = getattr(self, "_recorded_output", None)
+        is_known = recorded is not None and recorded.container == output_container(self)
+        if not is_known or not has_types_of(meta, recorded.meta):
+            return None
+        output = recorded.output
+        return output.set_axis(meta.index) if is_frame(output) and is_frame(meta) else output
 
     def _fit_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
         weighted = weighted_parts(self, params, self._routed_only)
@@ -70,8 +122,7 @@ class Composition(BlockwiseTransformer):
         encoders = fold_encoders(model)
         if not encoders:
             return self.transform(X)
-        with config_context(transform_output=container):
-            result = slice_rows(self._example_result("transform", artificial_rows(meta)), 0, 0)
+        result = self._known_result(meta)
         n_partitions = X.npartitions if is_frame(meta) else X.numblocks[0]
         none = np.zeros(0, dtype=np.int8)
         groups = [
@@ -106,6 +157,19 @@ def as_task_model(model: Any) -> Any:
     except NotFittedError:  # a part of no columns
         return model
     return model._task_model()
+
+
+def as_example(model: Any) -> Any:
+    """Return a fitted model, none of whose parts is given values that another one makes."""
+    if isinstance(model, Pipeline):
+        return _replace_steps(model, as_example)
+    if isinstance(model, FrozenEstimator):
+        return as_example(model.estimator)
+    cls = BLOCKWISE_CLASSES.get(type(model))
+    if cls is not None:  # of scikit-learn's, as fitted on rows in this process
+        fitted, model = model, cls.__new__(cls)
+        vars(model).update(vars(fitted))
+    return Example(model) if isinstance(model, BlockwiseTransformer) else model
 
 
 def fold_encoders(model: Any) -> list[FoldEncoder]:

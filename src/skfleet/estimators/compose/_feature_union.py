@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any
@@ -12,9 +11,8 @@ from sklearn import pipeline
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_union as make_in_scikit_learn
 
-from skfleet._validation import without_name_warnings
-from skfleet.blocks import artificial_rows
-from skfleet.engine import Passes
+from skfleet._warnings import without_warnings
+from skfleet.engine import Passes, identity
 from skfleet.estimators._blockwise import blockwise
 from skfleet.estimators.compose._cross_fit import Composition
 from skfleet.estimators.compose._metadata import is_estimator
@@ -24,7 +22,6 @@ from skfleet.estimators.compose._shared_fit import (
     copy_state,
     finish_fit,
     fit_parts,
-    valid_rows,
 )
 
 
@@ -61,39 +58,32 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
             cross_fit,
         )
 
-        def valid(models: dict[str, Any]) -> Any:
-            return _valid_rows(models.values(), artificial_rows(meta))
-
         originals = dict(self.transformer_list)
-        training_model = yield from finish_fit(self, fitted, head, valid)
+        training_model = yield from finish_fit(self, fitted, head, meta)
         self.transformer_list = [
             (name, copy_state(part, originals[name])) for name, part in self.transformer_list
         ]
         return training_model
 
-    def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
-        """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""
+    def _set_parts(
+        self, fitted: dict[str, Any], rows: Any, replace: Callable[[Any], Any] = identity
+    ) -> Any:
+        """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew.
+
+        Return these rows transformed, by replacements of the fitted parts.
+        """
         params = self.get_params(deep=False) | {"verbose": False, "n_jobs": 1}
         params["transformer_list"] = [
-            (name, FrozenEstimator(fitted[name]) if name in fitted else part)
+            (name, FrozenEstimator(replace(fitted[name])) if name in fitted else part)
             for name, part in self.transformer_list
         ]
         own = pipeline.FeatureUnion(**params)
         copy_configuration(self, own)
-        with warnings.catch_warnings(), without_name_warnings():
-            warnings.simplefilter("ignore")  # of the rows, which tasks transform again
-            own.fit_transform(rows)
+        with without_warnings():  # of the rows, which tasks transform again
+            output = own.fit_transform(rows)
         parts = [(name, fitted.get(name, part)) for name, part in own.transformer_list]
         vars(self).update(vars(own) | self.get_params(deep=False), transformer_list=parts)
-
-    def _example_rows(self, rows: Any) -> Any:
-        return _valid_rows([part for _, part in self.transformer_list], rows)
-
-
-def _valid_rows(parts: Collection[Any], rows: Any) -> Any:
-    """Return artificial rows that fitted parts take: those of the first that knows of any."""
-    examples = (valid_rows(part, rows) for part in parts if is_estimator(part))
-    return next((example for example in examples if example is not rows), rows)
+        return output
 
 
 @wraps(make_in_scikit_learn)

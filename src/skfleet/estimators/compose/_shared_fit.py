@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._sklearn_private import take_columns, validate_transformers
 from skfleet._validation import without_name_warnings
+from skfleet._warnings import without_warnings
 from skfleet.blocks import Block, artificial_rows, is_frame, meta_of, slice_rows
 from skfleet.engine import Passes, share_passes
 from skfleet.estimators._base import FleetEstimator
@@ -24,6 +24,7 @@ from skfleet.estimators._passes import EstimatorFit, head_of_rows, on_prepared_r
 from skfleet.estimators.compose._alike_fit import fit_alike
 from skfleet.estimators.compose._cross_fit import (
     Composition,
+    as_example,
     as_task_model,
     bind_folds,
     fold_encoders,
@@ -89,24 +90,23 @@ def fit_parts(
     return dict(zip(parts, results, strict=True)), head
 
 
-def finish_fit(
-    composition: Any,
-    fitted: Mapping[str, FittedPart],
-    head: Any,
-    valid: Callable[[dict[str, Any]], Any],
-) -> Passes:
+def finish_fit(composition: Any, fitted: Mapping[str, FittedPart], head: Any, meta: Any) -> Passes:
     """Set the attributes of a composition by its first rows, or by artificial ones for None.
 
-    `valid` makes rows that fitted parts take. Return what transforms the rows that the composition
-    was fitted on, None where it does itself.
+    `meta` has none of the rows. Return what transforms the rows that the composition was fitted on,
+    None where it does itself.
     """
     models = {name: part.model for name, part in fitted.items()}
     try:
-        composition._set_parts(models, valid(models) if head is None else head)
+        if head is None:
+            output = composition._set_parts(models, artificial_rows(meta), as_example)
+        else:
+            output = composition._set_parts(models, head)
     except Exception:  # functions may refuse artificial values
         if head is not None:
             raise
-        composition._set_parts(models, (yield head_of_rows()))
+        output = composition._set_parts(models, (yield head_of_rows()))
+    composition._record_output(meta, output)
     parts = {id(part.model): part for part in fitted.values()}
     changed = {k: p.training_model for k, p in parts.items() if p.model is not p.training_model}
     return composition._replace_parts(lambda p: changed.get(id(p), p)) if changed else None
@@ -282,21 +282,13 @@ def _transformed_meta(pipeline: Pipeline, meta: Any) -> Passes:
     It takes a pass for the first rows where the steps refuse artificial ones.
     """
     try:
-        rows = transform_quietly(pipeline, valid_rows(pipeline, artificial_rows(meta)))
+        rows = transform_quietly(as_example(pipeline), artificial_rows(meta))
     except Exception:
         rows = transform_quietly(pipeline, (yield head_of_rows()))
     return slice_rows(rows, 0, 0)
 
 
-def valid_rows(transformer: Any, rows: Any) -> Any:
-    """Return artificial rows with values that a fitted transformer takes, as far as is known."""
-    first = transformer.steps[0][1] if isinstance(transformer, Pipeline) else transformer
-    example = first._example_rows(rows) if isinstance(first, BlockwiseTransformer) else None
-    return rows if example is None else example
-
-
 def transform_quietly(transformer: Any, rows: Any) -> Any:
     """Return transformed rows, without the warnings that their transform in tasks raises again."""
-    with warnings.catch_warnings(), without_name_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return transformer.transform(rows)

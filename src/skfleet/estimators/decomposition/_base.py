@@ -46,7 +46,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         """
         check_is_fitted(self)
         names = self.get_feature_names_out()
-        output = OutputSpec(self.components_.dtype, self._n_features_out, names)
+        output = OutputSpec(self.components_.dtype, self._n_features_out, names, is_rows=True)
         return self._predict_blockwise(project, X, output, model=self._projection())
 
     def inverse_transform(self, X: Rows) -> Answer:
@@ -75,7 +75,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
                 f"{width} instead."
             )
         names = getattr(self, "feature_names_in_", None)
-        output = OutputSpec(self.components_.dtype, self.components_.shape[1], names)
+        output = OutputSpec(self.components_.dtype, self.components_.shape[1], names, is_rows=True)
         X = X if hasattr(X, "shape") or is_array(X) else np.asarray(X)
         projection, check = self._projection(), check_block
         return map_model(self, restore, projection, X, output, method="restore", check=check)

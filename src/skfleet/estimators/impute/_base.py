@@ -74,6 +74,8 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
     number, Dask arrays of CuPy's are imputed on their device.
     """
 
+    _state_of_blocks = ("_fitted_rows",)
+
     @property
     def _device_methods(self) -> frozenset[str]:
         takes = has_device_marker(self) and self.strategy in ("mean", "median", "constant")

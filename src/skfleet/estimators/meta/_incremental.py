@@ -169,6 +169,8 @@ class Incremental(ParallelPostFit):
     8985
     """
 
+    _fits_on_local_rows = False  # it takes them block by block
+
     # Only the wrapped estimator requests sample_weight; nothing requests resume.
     __metadata_request__fit = {"sample_weight": UNUSED, "resume": UNUSED}
     __metadata_request__partial_fit = {"sample_weight": UNUSED}

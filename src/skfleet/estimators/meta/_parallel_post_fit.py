@@ -155,20 +155,25 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
         check_rows(X=X, y=y)
         if self.scoring is not None:
             check_scoring(self, self.scoring)
-        is_ours = isinstance(self.estimator, FleetEstimator)
-        if is_lazy(X) and not is_ours:
+        is_local = self._fits_on_local_rows
+        if is_lazy(X) and is_local:
             raise TypeError(
                 f"X must be in this process to fit {type(self.estimator).__name__}. Got a Dask "
                 "collection instead. Fit on a sample of it, or use Incremental if the estimator "
                 "has partial_fit."
             )
         model, params = clone(self.estimator), route_params(self, "fit", "fit", params)
-        if is_ours:  # it dispatches to its device by itself
+        if not is_local:  # it dispatches to its device by itself
             self.estimator_, self._worker_model = model.fit(X, y, **params), None
         else:
             rows = with_pandas_text(X)
             self.estimator_, self._worker_model = fit_on_device(model, rows, y, params)
         return self
+
+    @property
+    def _fits_on_local_rows(self) -> bool:
+        """Whether ``fit`` takes rows in this process only."""
+        return not isinstance(self.estimator, FleetEstimator)
 
     def __sklearn_is_fitted__(self) -> bool:
         wrapped = self._inner

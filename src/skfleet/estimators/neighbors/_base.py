@@ -39,7 +39,7 @@ from skfleet.estimators.neighbors._answers import NeighborGraph, NeighborPairs, 
 from skfleet.estimators.neighbors._indexed_rows import Answer, IndexedRows, survey
 from skfleet.estimators.neighbors._nearest import PairwiseMetric
 from skfleet.estimators.neighbors._neighbors import Neighbors, search, without_self
-from skfleet.inference import OutputSpec, call_method, class_names, join_delayed
+from skfleet.inference import OutputSpec, call_method, class_names, join_delayed, rows_with_index
 from skfleet.metrics import accuracy_score, r2_score
 
 # Metrics with parameters that scikit-learn would take from the rows themselves.
@@ -214,7 +214,7 @@ class NeighborsEstimator(FleetEstimator):
         if is_self:
             X = training.X
         else:
-            X = as_collection(X)
+            X = rows_with_index(as_collection(X))
             self._check_n_columns(meta_of(X), reset=False)
             queries = row_blocks(X, dtype=None)
             queries = replace(queries, dtype=float_dtype(meta_of(X)), checked=self._allows_nan)

@@ -22,7 +22,11 @@ _OF_PIPELINE = {"steps", "memory", "transform_input"}
 
 def is_blockwise(step: Any) -> bool:
     """Return whether a step of a pipeline is of this library, and so is fitted on Dask rows."""
-    return step is None or step == "passthrough" or type(step).__module__.startswith("skfleet.")
+    if step is None or step == "passthrough":
+        return True
+    # a wrapper of another library's estimator may fit it in one process
+    is_local = getattr(step, "_fits_on_local_rows", False)
+    return type(step).__module__.startswith("skfleet.") and not is_local
 
 
 def n_blockwise_steps(estimator: Any) -> int:
