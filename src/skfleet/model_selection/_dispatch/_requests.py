@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sklearn.base import BaseEstimator
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
-from skfleet.engine import CandidateDevices, Pickled
+from skfleet.engine import CandidateDevices, LocalReference, Pickled
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._split_views import collection_of
@@ -65,6 +65,9 @@ class SearchJob:
     _last_estimator: tuple[Any, int] | None = None
     _spec: tuple[int, Pickled] | None = None
 
+    def __post_init__(self) -> None:
+        self._scorer = LocalReference(self.options["scorer"])
+
     @property
     def shares_results(self) -> bool:
         """True if equal fits, or equal preprocessing steps of fits, may run once."""
@@ -80,7 +83,9 @@ class SearchJob:
         if self._spec is None or self._spec[0] < len(self.pickled_estimators):
             estimators = tuple(self.pickled_estimators)
             shares = self.shares_rows, self.shares_rows and self.shares_results
-            spec = JobSpec(self.function, estimators, self.options, *shares)
+            # as with joblib's threads, a scorer on a thread of this process is the caller's own
+            options = {**self.options, "scorer": self._scorer}
+            spec = JobSpec(self.function, estimators, options, *shares)
             self._spec = len(estimators), self.pack(spec)
         return self._spec[1]
 
