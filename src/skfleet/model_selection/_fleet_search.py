@@ -56,10 +56,17 @@ from skfleet.model_selection._early_stopping import (
 )
 from skfleet.model_selection._evaluations import CandidateResults, LaterIteration, set_results
 from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
+from skfleet.model_selection._lazy_answers import (
+    LazyRowMethods,
+    answer_lazily,
+    gathered,
+    score_lazily,
+    takes_dask_rows,
+)
 from skfleet.model_selection._plot import plot_search
 
 
-class FleetSearchMixin(DocumentationLink):
+class FleetSearchMixin(DocumentationLink, LazyRowMethods):
     """Mixin for scikit-learn's searches: rows, checkpoint, joblib backend, refit on a GPU."""
 
     estimator: Any
@@ -149,6 +156,9 @@ class FleetSearchMixin(DocumentationLink):
                     self._set_uses(run)
                 raise KeyboardInterrupt from None  # the traceback shows only where it waited
             self._set_uses(run)
+        self._answers_lazily = is_lazy(original["X"])
+        if self._answers_lazily and hasattr(self, "best_estimator_"):
+            answer_lazily(self.best_estimator_)
         if n_recorded and not run.n_checkpoint_fits:
             warn(
                 f"checkpoint={self.checkpoint!r} has {n_recorded} fits, and none of them was asked "
@@ -178,7 +188,22 @@ class FleetSearchMixin(DocumentationLink):
             The higher the better.
         """
         check_rows(X=X, y=y)
+        best = getattr(self, "best_estimator_", None)
+        if is_lazy(X) and best is not None and not takes_dask_rows(best):
+            metric = self.scoring
+            if self.multimetric_:
+                metric = metric[self.refit] if isinstance(metric, Mapping) else self.refit
+            score = score_lazily(self, best, metric, X, y, params)
+            if score is not None:
+                return score
+            X, y, *values = gathered(best, X, y, *params.values())
+            params = dict(zip(params, values, strict=True))
         return super().score(X, y, **params)  # type: ignore[misc]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[misc]
+        if getattr(self, "_answers_lazily", False) and hasattr(self, "best_estimator_"):
+            answer_lazily(self.best_estimator_)
 
     def _set_uses(self, run: SearchContext) -> None:
         """Set the attributes on shared fits, workers and checkpoint."""

@@ -15,6 +15,7 @@ from skfleet.engine import with_known_lengths
 from skfleet.inference import call_models
 from skfleet.model_selection._dispatch._split_views import collection_of
 from skfleet.model_selection._fits_on_fleet import document, fits_on_fleet
+from skfleet.model_selection._lazy_answers import answer_lazily
 from skfleet.model_selection._recorded_splits import RecordedSplits, SplitsInOrder
 from skfleet.model_selection._split_classes import class_columns
 
@@ -99,6 +100,9 @@ def cross_validate(
             error_score=error_score,
             **calls,
         )
+    if is_lazy(X):
+        for model in result.get("estimator", ()):
+            answer_lazily(model)
     return result
 
 
