@@ -58,7 +58,6 @@ from skfleet.model_selection._evaluations import CandidateResults, LaterIteratio
 from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
 from skfleet.model_selection._lazy_answers import (
     LazyRowMethods,
-    answer_lazily,
     gathered,
     score_lazily,
     takes_dask_rows,
@@ -80,6 +79,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
     verbose: int
     n_splits_: int
     best_index_: int
+    multimetric_: bool
     get_params: Callable[..., dict[str, Any]]
 
     def __init__(self, **params: Any) -> None:
@@ -156,9 +156,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                     self._set_uses(run)
                 raise KeyboardInterrupt from None  # the traceback shows only where it waited
             self._set_uses(run)
-        self._answers_lazily = is_lazy(original["X"])
-        if self._answers_lazily and hasattr(self, "best_estimator_"):
-            answer_lazily(self.best_estimator_)
+        self._answer_as(original["X"])
         if n_recorded and not run.n_checkpoint_fits:
             warn(
                 f"checkpoint={self.checkpoint!r} has {n_recorded} fits, and none of them was asked "
@@ -199,11 +197,6 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
             X, y, *values = gathered(best, X, y, *params.values())
             params = dict(zip(params, values, strict=True))
         return super().score(X, y, **params)  # type: ignore[misc]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[misc]
-        if getattr(self, "_answers_lazily", False) and hasattr(self, "best_estimator_"):
-            answer_lazily(self.best_estimator_)
 
     def _set_uses(self, run: SearchContext) -> None:
         """Set the attributes on shared fits, workers and checkpoint."""

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from skfleet._delegation import available_where
 from skfleet._method_override import override_method
-from skfleet.blocks import check_rows, compute_together, is_lazy, row_blocks
+from skfleet.blocks import compute_together, is_lazy, row_blocks
 from skfleet.engine import check_fits_in_memory
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring, get_scorer_names
@@ -32,10 +32,26 @@ def takes_dask_rows(estimator: Any) -> bool:
     return n_blockwise_steps(estimator) == n_steps_of(estimator)
 
 
-class LazyRowMethods:
-    """Mixin with the methods of a search whose best estimator answers Dask rows lazily."""
+class LazyBestEstimator:
+    """Mixin of searches that were fitted on Dask rows, which their best estimators answer then."""
 
     best_estimator_: Any
+    _answers_lazily = False
+
+    def _answer_as(self, X: Any) -> None:
+        """Let the best estimator answer rows like those of the fit."""
+        self._answers_lazily = is_lazy(X)
+        if self._answers_lazily and hasattr(self, "best_estimator_"):
+            answer_lazily(self.best_estimator_)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[misc]
+        if self._answers_lazily and hasattr(self, "best_estimator_"):
+            answer_lazily(self.best_estimator_)
+
+
+class LazyRowMethods(LazyBestEstimator):
+    """Mixin with the methods of a search by the name of a row's answer, lazy for Dask rows."""
 
 
 def _row_method(name: str) -> Any:
@@ -124,5 +140,6 @@ def answer_lazily(estimator: Any) -> None:
 def _state(reference: weakref.ref, names: Sequence[str]) -> dict[str, Any]:
     """Return the state of an estimator to pickle or to copy, without methods of its own."""
     estimator = reference()
-    state: dict[str, Any] = type(estimator).__getstate__(estimator)
+    own = getattr_static(type(estimator), "__getstate__")
+    state: dict[str, Any] = own.__get__(estimator, type(estimator))()
     return {name: v for name, v in state.items() if name not in names and name != "__getstate__"}
