@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine import CandidateDevices, LocalReference, Pickled
@@ -353,7 +354,7 @@ def prefix_digests(
 
     Parameters that the fit of a shared step covers do not count.
     """
-    if not has_prefix_steps(estimator):
+    if not (has_prefix_steps(estimator) or _has_unusable_memory(estimator)):
         return ()
     parameters = parameters or {}
     names = [name for name, _ in estimator.steps]
@@ -366,6 +367,12 @@ def prefix_digests(
     counted = {key: value for key, value in parameters.items() if key not in covered}
     steps = [{k: v for k, v in counted.items() if k.partition("__")[0] == n} for n in names[:-1]]
     return tuple(Pickled.dumps(params).digest() for params in steps)
+
+
+def _has_unusable_memory(estimator: Any) -> bool:
+    """Return whether workers may drop the memory of a pipeline, for steps sent by value."""
+    is_pipeline = type(estimator) is Pipeline and len(estimator.steps) > 1
+    return is_pipeline and b"cloudpickle" in Pickled.dumps(estimator.steps[:-1]).header
 
 
 def _identity(value: Any) -> Any:
