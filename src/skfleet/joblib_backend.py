@@ -406,6 +406,10 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def retrieval_context(self) -> Iterator[None]:
         """Secede from the thread pool of a worker while a task waits; show warnings at the end."""
         assert self._warnings is not None
+        if self.parallel._aborting and not self.parallel.n_dispatched_tasks:
+            # joblib 1.6 returns no results where the generator of calls raises before the first
+            # one, and pre_dispatch is "all"
+            self.parallel._raise_error_fast()
         with self._warnings.at_end(lambda: self._dispatcher and self._dispatcher.n_read), seceded():
             if self._dispatcher is not None:
                 self._dispatcher.start()

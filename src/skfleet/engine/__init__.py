@@ -86,7 +86,7 @@ if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
     from skfleet.engine._dask._memory import worker_memory
     from skfleet.engine._dask._process_group import ProcessLauncher
     from skfleet.engine._dask._scatter import ScatteredObject, keep_while_alive, scatter_content
-    from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
+    from skfleet.engine._dask._serialize import MMAP_THRESHOLD, LocalReference, Pickled
     from skfleet.engine._dask._wait import MEMORY_TOPIC, death_error
 
 __all__ = [
@@ -105,6 +105,7 @@ __all__ = [
     "Holdout",
     "LocalEngine",
     "LocalLauncher",
+    "LocalReference",
     "NamedCall",
     "NarrowRows",
     "ObjectLostError",

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from skfleet._array import is_not_numpy, to_device_of, to_host
+from skfleet._linalg import is_sparse
 from skfleet._validation import warn_of_names, without_name_warnings
 from skfleet._warnings import without_warnings
 from skfleet.blocks import Block, check_rows, is_frame, is_lazy, with_pandas_text
@@ -41,7 +42,12 @@ def map_model(
     if is_lazy(X):
         model = cached_scatter(owner, model, name=f"model-of-{kind}")
     name = f"{method}-{kind}"
-    return map_rows(func, model, X, output, check=check, convert=convert, name=name)
+    result = map_rows(func, model, X, output, check=check, convert=convert, name=name)
+    if not (is_lazy(result) and is_sparse(getattr(result, "_meta", None))):
+        return result
+    from skfleet.inference._sparse_rows import SparseRows
+
+    return SparseRows.of(result)
 
 
 def map_partitions(

@@ -73,6 +73,10 @@ on all splits in shared passes; each fit of the last step takes the passes of a 
 )
 
 
+# Key of the parameter ``groups`` of a function among its ``params``, of which none has this name.
+_GROUPS = "groups of the function"
+
+
 class PreparedInputs(NamedTuple):
     """Rows and parameters as scikit-learn's functions index them."""
 
@@ -100,8 +104,9 @@ def fits_on_fleet(
     check_input_rows(estimator, X, y, type(estimator).__name__)
     check_scorer(scoring)
     with fleet_backend():
-        arrays = {"groups": groups, **(params or {})}
-        rows, targets, arrays = prepare_rows(estimator, X, y, arrays)
+        # with metadata routing, and for a search inside, params have a name "groups" too
+        arrays = {_GROUPS: groups, **(params or {})}
+        rows, targets, arrays = prepare_rows(estimator, X, y, arrays, labels=(_GROUPS, "groups"))
         run = SearchContext(
             fit_in_driver=is_lazy(rows),
             verbose=verbose,
@@ -116,7 +121,7 @@ def fits_on_fleet(
             sequential_fits(n_jobs) if run.fit_in_driver else nullcontext(),
         ):
             arrays = {name: as_indexable(values) for name, values in arrays.items()}
-            groups = arrays.pop("groups")
+            groups = arrays.pop(_GROUPS)
             collection = rows if run.fit_in_driver else None
             yield PreparedInputs(
                 as_indexable(rows), as_indexable(targets), groups, arrays, collection

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from functools import partial, wraps
-from types import MethodType
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -54,26 +53,16 @@ from skfleet.model_selection._early_stopping import (
 )
 from skfleet.model_selection._evaluations import CandidateResults, LaterIteration, set_results
 from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
+from skfleet.model_selection._lazy_answers import (
+    LazyRowMethods,
+    gathered,
+    score_lazily,
+    takes_dask_rows,
+)
 from skfleet.model_selection._plot import plot_search, timeline_of
 
 
-class MethodOfTextRows:
-    """A method of scikit-learn's searches that gets rows with NaN for missing text."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._owner, self._name = owner, name
-
-    def __get__(self, search: Any, owner: type) -> Any:
-        inherited = getattr(super(self._owner, search or owner), self._name)
-
-        @wraps(inherited)
-        def method(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-            return inherited(with_pandas_text(X), *args, **kwargs)
-
-        return inherited if search is None else MethodType(method, search)
-
-
-class FleetSearchMixin(DocumentationLink):
+class FleetSearchMixin(DocumentationLink, LazyRowMethods):
     """Mixin for scikit-learn's searches: rows, checkpoint, joblib backend, refit on a GPU."""
 
     estimator: Any
@@ -87,14 +76,8 @@ class FleetSearchMixin(DocumentationLink):
     verbose: int
     n_splits_: int
     best_index_: int
+    multimetric_: bool
     get_params: Callable[..., dict[str, Any]]
-    predict = MethodOfTextRows()
-    predict_proba = MethodOfTextRows()
-    predict_log_proba = MethodOfTextRows()
-    decision_function = MethodOfTextRows()
-    score_samples = MethodOfTextRows()
-    transform = MethodOfTextRows()
-    inverse_transform = MethodOfTextRows()
 
     def __init__(self, **params: Any) -> None:
         for name in ("share_fits", "checkpoint", "time_budget", "early_stopping"):
@@ -173,6 +156,7 @@ class FleetSearchMixin(DocumentationLink):
                     "no candidate had been scored on all splits, so the search has no results"
                 ) from None
             self._set_uses(run)
+        self._answer_as(original["X"])
         if n_recorded and not run.n_checkpoint_fits:
             warn(
                 f"checkpoint={self.checkpoint!r} has {n_recorded} fits, and none of them was asked "
@@ -202,6 +186,16 @@ class FleetSearchMixin(DocumentationLink):
             The higher the better.
         """
         check_rows(X=X, y=y)
+        best = getattr(self, "best_estimator_", None)
+        if is_lazy(X) and best is not None and not takes_dask_rows(best):
+            metric = self.scoring
+            if self.multimetric_:
+                metric = metric[self.refit] if isinstance(metric, Mapping) else self.refit
+            score = score_lazily(self, best, metric, X, y, params)
+            if score is not None:
+                return score
+            X, y, *values = gathered(best, X, y, *params.values())
+            params = dict(zip(params, values, strict=True))
         return super().score(with_pandas_text(X), y, **params)  # type: ignore[misc]
 
     def _set_uses(self, run: SearchContext) -> None:

@@ -64,11 +64,17 @@ def _fitted_last(estimator: Any) -> Any:
 
 
 def prepare_rows(
-    estimator: Any, X: Any, y: Any, params: dict[str, Any]
+    estimator: Any,
+    X: Any,
+    y: Any,
+    params: dict[str, Any],
+    *,
+    labels: tuple[str, ...] = ("groups",),
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Compute Dask collections, unless the estimator is fitted on them blockwise.
 
-    Labels and groups are computed in any case, for the splitter.
+    Targets of classifiers, and the parameters named as labels, are computed in any case, for the
+    splitter.
     """
     is_blockwise = is_lazy(X) and n_blockwise_steps(estimator) > 0
     if is_blockwise and not getattr(joblib_backend(), "supports_fit_planning", False):
@@ -86,7 +92,8 @@ def prepare_rows(
     # of a frame the columns keep their names and types
     with_lengths = with_known_lengths if hasattr(X, "columns") else compute_chunk_sizes
     arrays |= zip(lazy, with_lengths(*(arrays[name] for name in lazy)), strict=True)
-    labels = ("y", "groups") if is_classifier(estimator) else ("groups",)
+    if is_classifier(estimator):
+        labels = "y", *labels
     computed = [name for name in labels if name in lazy]
     arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
     return arrays.pop("X"), arrays.pop("y"), arrays

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from sklearn.utils.metadata_routing import get_routing_for_object
 
 from skfleet.blocks import n_rows_of
 from skfleet.model_selection._dispatch._split_views import in_order
@@ -23,25 +24,25 @@ class _SplitterWrapper:
 
     def get_metadata_routing(self) -> Any:
         """Return what the splitter requests."""
-        return self.splitter.get_metadata_routing()
+        return get_routing_for_object(self.splitter)
 
 
 class SplitsInOrder(_SplitterWrapper):
     """Splits whose parts have the rows in their order, as parts of Dask rows have them."""
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Any, Any]]:
+    def split(self, X: Any, y: Any = None, **params: Any) -> Iterator[tuple[Any, Any]]:
         """Yield the numbers of the training and the test rows of each split."""
         n_rows = n_rows_of(X)
-        for train, test in self.splitter.split(X, y, groups):
+        for train, test in self.splitter.split(X, y, **params):
             yield in_order(train, n_rows), in_order(test, n_rows)
 
 
 class RecordedSplits(_SplitterWrapper):
     """Splits that have each row as a test row once, and a record of which has it."""
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> list[tuple[Any, Any]]:
+    def split(self, X: Any, y: Any = None, **params: Any) -> list[tuple[Any, Any]]:
         """Return the numbers of the training and the test rows of each split."""
-        splits = list(self.splitter.split(X, y, groups))
+        splits = list(self.splitter.split(X, y, **params))
         n_rows = n_rows_of(X)
         tests = [in_order(test, n_rows) for _, test in splits]
         self._numbers = np.full(n_rows, -1)

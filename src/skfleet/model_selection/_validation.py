@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
-import joblib
 import numpy as np
 from sklearn import model_selection as reference
 from sklearn.base import is_classifier
@@ -17,6 +15,7 @@ from skfleet.engine import with_known_lengths
 from skfleet.inference import call_models
 from skfleet.model_selection._dispatch._split_views import collection_of
 from skfleet.model_selection._fits_on_fleet import document, fits_on_fleet
+from skfleet.model_selection._lazy_answers import answer_lazily
 from skfleet.model_selection._recorded_splits import RecordedSplits, SplitsInOrder
 from skfleet.model_selection._split_classes import class_columns
 
@@ -101,6 +100,9 @@ def cross_validate(
             error_score=error_score,
             **calls,
         )
+    if is_lazy(X):
+        for model in result.get("estimator", ()):
+            answer_lazily(model)
     return result
 
 
@@ -328,21 +330,19 @@ def permutation_test_score(
     inputs: tuple[Any, ...] = estimator, X, y, groups, params
     with fits_on_fleet(permutation_test_score, *inputs, **calls, scoring=scoring) as rows:
         (targets,) = compute_together(collection_of(rows.y))
-        backend: Any = nullcontext()
         if rows.collection is not None:
             cv = SplitsInOrder(check_cv(cv, targets, classifier=is_classifier(estimator)))
-            backend = joblib.parallel_config("sequential")
-        with backend:
-            result: tuple[float, np.ndarray, float] = reference.permutation_test_score(
-                estimator,
-                rows.X,
-                targets,
-                groups=rows.groups,
-                cv=cv,
-                n_permutations=n_permutations,
-                random_state=random_state,
-                scoring=scoring,
-                params=rows.params,
-                **calls,
-            )
+            calls["n_jobs"] = 1  # here, where a search inside has the fleet for its own fits
+        result: tuple[float, np.ndarray, float] = reference.permutation_test_score(
+            estimator,
+            rows.X,
+            targets,
+            groups=rows.groups,
+            cv=cv,
+            n_permutations=n_permutations,
+            random_state=random_state,
+            scoring=scoring,
+            params=rows.params,
+            **calls,
+        )
     return result

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import cloudpickle
 import numpy as np
@@ -124,6 +126,28 @@ def _dumps(
     with io.BytesIO() as file:
         pickler(file, protocol=5, buffer_callback=buffers.append).dump(obj)
         return file.getvalue()
+
+
+class LocalReference:
+    """A reference that unpickles as the object itself in its process, and as a copy elsewhere.
+
+    It has to live as long as its pickles are loaded.
+    """
+
+    def __init__(self, obj: Any) -> None:
+        self._obj, self._token = obj, uuid.uuid4().hex
+        _references[self._token] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _resolve, (self._token, self._obj)
+
+
+_references: WeakValueDictionary[str, LocalReference] = WeakValueDictionary()
+
+
+def _resolve(token: str, copy: Any) -> Any:
+    reference = _references.get(token)
+    return copy if reference is None else reference._obj
 
 
 @dask_serialize.register(Pickled)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn import compose, get_config
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted
@@ -16,9 +17,19 @@ from skfleet._doc_link import DocumentationLink
 from skfleet._sklearn_private import validate_params
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_target_type
-from skfleet.blocks import check_rows, is_frame, is_lazy, meta_of, with_pandas_text
+from skfleet.blocks import (
+    check_rows,
+    compute_together,
+    is_frame,
+    is_lazy,
+    meta_of,
+    row_blocks,
+    with_pandas_text,
+)
+from skfleet.engine import check_fits_in_memory
 from skfleet.estimators._blockwise import with_scikit_learns_docstring
 from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators.compose._metadata import is_estimator
 from skfleet.estimators.compose._shared_fit import as_blockwise
 from skfleet.estimators.linear_model import LinearRegression
 from skfleet.inference import OutputSpec, call_method, first_rows, map_rows
@@ -28,8 +39,9 @@ from skfleet.metrics import r2_score
 @with_scikit_learns_docstring
 class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetRegressor):
     """On a Dask target the transformer is fitted and applied block by block, and the regressor is
-    fitted on Dask rows, by default :class:`skfleet.estimators.LinearRegression`. Predictions of
-    Dask rows are lazy. That functions are inverse of each other is checked on the first rows.
+    fitted on Dask rows, by default :class:`skfleet.estimators.LinearRegression`; for one of another
+    library the rows are computed in the calling process. Predictions of Dask rows are lazy. That
+    functions are inverse of each other is checked on the first rows.
     """
 
     def fit(self, X: Rows, y: Values, **fit_params: Any) -> TransformedTargetRegressor:
@@ -53,6 +65,10 @@ class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetReg
         """
         check_rows(X=X, y=y)
         X = with_pandas_text(X)
+        if is_lazy(X) and not _reads_dask_rows(self.regressor):
+            check_fits_in_memory(row_blocks(X, dtype=None), type(self.regressor).__name__)
+            X, y, *values = compute_together(X, y, *fit_params.values())
+            X, fit_params = with_pandas_text(X), dict(zip(fit_params, values, strict=True))
         if not is_lazy(y):
             return super().fit(X, y, **fit_params)
         with unchanged_on_failure(self):
@@ -147,6 +163,16 @@ class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetReg
             At most 1.
         """
         return r2_score(y, self.predict(X), sample_weight=sample_weight)
+
+
+def _reads_dask_rows(regressor: Any) -> bool:
+    """Return whether a regressor, or the first step of a pipeline, is of this library.
+
+    Another one would read the rows as an array, without the names of their columns.
+    """
+    if type(regressor) is Pipeline:
+        regressor = next((step for _, step in regressor.steps if is_estimator(step)), None)
+    return regressor is None or type(regressor).__module__.startswith("skfleet.")
 
 
 def _as_matrix(y: Any) -> Any:

@@ -16,6 +16,7 @@ from skfleet._typing import Answer, Rows, Values
 from skfleet.blocks import check_rows, is_lazy, with_pandas_text
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
+from skfleet.model_selection._lazy_answers import LazyBestEstimator
 
 _TEXTS = {
     "containers": "{array-like, sparse matrix, dataframe, Dask array or Dask DataFrame}",
@@ -35,7 +36,7 @@ def _available(method: Callable[..., Any]) -> Any:
 
 
 class DelegatesToBestEstimator(
-    DocumentationLink, DelegatesToInner, MetaEstimatorMixin, BaseEstimator
+    DocumentationLink, LazyBestEstimator, DelegatesToInner, MetaEstimatorMixin, BaseEstimator
 ):
     """Mixin for methods that the best estimator computes, lazily for Dask collections."""
 

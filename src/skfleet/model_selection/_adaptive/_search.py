@@ -232,6 +232,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
                 models=models,
             )
             self._search(engine, schedule, source, context, data, checkpoint)
+        self._answer_as(X)
         return self
 
     def _engine(self, X: Any) -> Engine:

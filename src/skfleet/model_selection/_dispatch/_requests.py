@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set, scorers_of
-from skfleet.engine import CandidateDevices, Pickled
+from skfleet.engine import CandidateDevices, LocalReference, Pickled
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._split_views import collection_of, without_mask
@@ -66,6 +67,9 @@ class SearchJob:
     _last_estimator: tuple[Any, int] | None = None
     _spec: tuple[int, Pickled] | None = None
 
+    def __post_init__(self) -> None:
+        self._scorer = LocalReference(self.options["scorer"])
+
     @property
     def shares_results(self) -> bool:
         """True if equal fits, or equal preprocessing steps of fits, may run once."""
@@ -87,7 +91,9 @@ class SearchJob:
         if self._spec is None or self._spec[0] < len(self.pickled_estimators):
             estimators = tuple(self.pickled_estimators)
             shares = self.shares_rows, self.shares_rows and self.shares_results
-            spec = JobSpec(self.function, estimators, self.options, *shares)
+            # as with joblib's threads, a scorer on a thread of this process is the caller's own
+            options = {**self.options, "scorer": self._scorer}
+            spec = JobSpec(self.function, estimators, options, *shares)
             self._spec = len(estimators), self.pack(spec)
         return self._spec[1]
 
@@ -361,7 +367,7 @@ def prefix_digests(
 
     Parameters that the fit of a shared step covers do not count.
     """
-    if not has_prefix_steps(estimator):
+    if not (has_prefix_steps(estimator) or _has_unusable_memory(estimator)):
         return ()
     parameters = parameters or {}
     names = [name for name, _ in estimator.steps]
@@ -374,6 +380,12 @@ def prefix_digests(
     counted = {key: value for key, value in parameters.items() if key not in covered}
     steps = [{k: v for k, v in counted.items() if k.partition("__")[0] == n} for n in names[:-1]]
     return tuple(Pickled.dumps(params).digest() for params in steps)
+
+
+def _has_unusable_memory(estimator: Any) -> bool:
+    """Return whether workers may drop the memory of a pipeline, for steps sent by value."""
+    is_pipeline = type(estimator) is Pipeline and len(estimator.steps) > 1
+    return is_pipeline and b"cloudpickle" in Pickled.dumps(estimator.steps[:-1]).header
 
 
 def _identity(value: Any) -> Any:

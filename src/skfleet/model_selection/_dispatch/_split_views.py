@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from skfleet.blocks import RowSet, is_lazy, n_rows_of, partition_lengths, row_numbers, take_row_set
+from skfleet.blocks import (
+    RowSet,
+    compute_together,
+    is_lazy,
+    n_rows_of,
+    partition_lengths,
+    row_numbers,
+    take_row_set,
+)
 
 
 class LazyRows:
@@ -25,6 +33,11 @@ class LazyRows:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return the values, which a splitter reads."""
+        (values,) = compute_together(self.collection)
+        return np.asarray(values, dtype=dtype)
 
     def __getitem__(self, key: Any) -> Any:
         rows = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key

@@ -31,6 +31,7 @@ from skfleet.engine import (
 from skfleet.model_selection._device_scorer import device_scorer
 from skfleet.model_selection._dispatch._claims import BatchClaims
 from skfleet.model_selection._dispatch._memory_gate import memory_share
+from skfleet.model_selection._dispatch._memory_of_steps import drop_memory
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
 from skfleet.model_selection._early_stopping import stopping_early
@@ -265,6 +266,7 @@ def _fit_and_score(
 ) -> dict[str, Any]:
     """Fit and score once, on the rows of a split."""
     estimator = new_estimator(fit.estimator)
+    parameters = drop_memory(estimator, fit.options.get("parameters"))
     if shared_fit is not None and fit.member is not None:
         shared_fit.begin()
         shared_fit.install(last_step(estimator), fit.member.values)
@@ -282,6 +284,7 @@ def _fit_and_score(
         with numpy_responses(estimator) if split.is_on_device else nullcontext():
             rows = split.rows_for(estimator)
             options = {**split.parts, **job.options, **fit.options}
+            options |= {"parameters": parameters} if "parameters" in options else {}
             if split.is_on_device and "scorer" in options:
                 options["scorer"] = device_scorer(options["scorer"])
             fit_params = job.options.get("fit_params")
