@@ -164,7 +164,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         l1, l2 = self.alpha * self.l1_ratio, self.alpha * (1 - self.l1_ratio)
         fitted = fit_iteratively(rows, self, l1=l1, l2=l2)
         self._set_coef(fitted.coef, fitted.intercept, rows, one_target=True, column=column)
-        self.n_iter_, self.dual_gap_ = fitted.n_iter, np.nan
+        self.n_iter_, self.dual_gap_ = fitted.n_iter, rows.dtype.type(np.nan)
 
     def _solve(self, sums: CrossProducts, rows: Any, *, column: bool) -> list[PathPoint]:
         """Fit to the cross products (uncentred without an intercept) of every target."""
@@ -184,9 +184,9 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
             )
         coef = np.stack([point.coef for point in points])
         self.n_iter_: Any = [point.n_iter for point in points]
-        self.dual_gap_: Any = np.array([point.dual_gap for point in points])
+        self.dual_gap_: Any = np.array([point.dual_gap for point in points], dtype=rows.dtype)
         if n_targets == 1:
-            self.n_iter_, self.dual_gap_ = self.n_iter_[0], float(self.dual_gap_[0])
+            self.n_iter_, self.dual_gap_ = self.n_iter_[0], self.dual_gap_[0]
         intercept = sums.y_mean - coef @ sums.x_mean
         self._set_coef(coef, intercept, rows, one_target=n_targets == 1, column=column)
         return points

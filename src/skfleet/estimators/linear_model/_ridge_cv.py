@@ -7,20 +7,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
+from sklearn import get_config, metrics
 from sklearn.base import MultiOutputMixin
 from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from skfleet._array import asarray_like, to_host
 from skfleet._linalg import dot, is_sparse
+from skfleet._sklearn_private import accepts_sample_weight
 from skfleet._typing import Rows, Scoring, Splitter, Values, Weights
-from skfleet._validation import check_bool, check_in_interval, check_option
+from skfleet._validation import check_bool, check_option
+from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
 from skfleet.estimators._metadata_routing import SplitterRouting, route_splitter_params
-from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
+from skfleet.estimators.linear_model._base import LinearRegressor, check_alphas, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
+from skfleet.estimators.linear_model._ridge_cv_scores import fold_scores, loo_scores, scorer_for
 from skfleet.glm import (
     CrossProducts,
     compute_cross_products,
@@ -29,7 +34,14 @@ from skfleet.glm import (
     split_products,
     weights_of,
 )
+from skfleet.metrics import check_scorer
 
+# The warning of scikit-learn 1.9; an error in its 1.11.
+SVD_OF_SPARSE_ROWS = (
+    "The 'svd' mode is not supported for sparse X, we fallback to `gcv_mode='eigen'`. Passing "
+    "`gcv_mode='svd'` on sparse X will raise an error in 1.11, use the default or pass "
+    "`gcv_mode='eigen'` to suppress this warning."
+)
 # Scores that follow from sums over rows; the last one needs the errors of rows left out.
 _SCORINGS = (
     "r2",
@@ -53,16 +65,19 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
     alphas : float or array of shape (n_alphas,), default=(0.1, 1.0, 10.0)
         Penalties to try; above 0, with folds at least 0.
     {fit_intercept}
-    scoring : str, default=None
-        "r2", "neg_mean_squared_error", "neg_root_mean_squared_error", or, where each row is left
-        out in turn, "neg_mean_absolute_error". None means the negative mean squared error where
-        each row is left out, else "r2". Others are for ``GridSearchCV(Ridge(), ...)``.
+    scoring : str or callable, default=None
+        A scorer of scikit-learn's by name, or a callable ``scorer(estimator, X, y)``; for rows on
+        Dask, one of `skfleet.metrics.get_scorer_names`. None means the negative mean squared error
+        where each row is left out, else "r2". "r2", "neg_mean_squared_error",
+        "neg_root_mean_squared_error" and, where each row is left out, "neg_mean_absolute_error"
+        follow from sums; for others predictions are made.
     cv : int, splitter or iterable, default=None
         None leaves out each row in turn. Otherwise folds; the first ones hold the first rows. A
         splitter of scikit-learn's, or pairs of row numbers. For rows on Dask a splitter sees
         neither X nor y.
     gcv_mode : {"auto", "svd", "eigen"}, default=None
-        Ignored, present for compatibility with scikit-learn.
+        Ignored, present for compatibility with scikit-learn, with its warning of "svd" for sparse
+        rows.
     store_cv_results : bool, default=False
         Keep what was found for each row in `cv_results_`; only with ``cv=None``.
     alpha_per_target : bool, default=False
@@ -87,8 +102,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
     Notes
     -----
     With folds one pass over the rows for all alphas, as for :class:`ElasticNetCV`. Without, a
-    second one finds the leverage of each row for all alphas at once. Rows in blocks of unknown
-    length are counted before, where that matters.
+    second one finds the leverage of each row for all alphas at once. For a `scoring` that does not follow from sums, the predictions for each row left out come to
+    the client, ``n_samples * n_targets * n_alphas`` numbers; with folds, the rows to test on are
+    predicted for each alpha. Rows in blocks of unknown length are counted before, where that
+    matters.
 
     Examples
     --------
@@ -129,45 +146,93 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         {X_train}
         {y_targets}
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights, in training and in the scores.
+            Sample weights, in training and in the scores. Where metadata routing is enabled, in the
+            scores if `scoring` is None or requests them.
         **params : dict
-            For the splitter, where metadata routing is enabled.
+            For the scorer and the splitter, where metadata routing is enabled.
 
         {returns_fitted}
         """
         alphas = self._check_parameters()
-        params = route_splitter_params(self, params)
+        scorer = scorer_for(self, X)
+        score_params, split_params = self._route(params, sample_weight, scorer)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         check_gram_limit(rows, "RidgeCV")
         column = y_ndim(y) == 1
+        if self.gcv_mode == "svd" and rows.is_sparse and self.cv is None:
+            warn(SVD_OF_SPARSE_ROWS, FutureWarning)
+        scorer = None if self._is_score_of_sums(score_params, sample_weight) else scorer
         if self.cv is None:
-            sums, scores = self._loo_scores(rows, alphas, column)
+            sums, scores = self._loo_scores(rows, alphas, column, scorer, score_params)
+        elif scorer is None:
+            sums, scores = self._fold_scores(rows, X, y, alphas, split_params)
         else:
-            sums, scores = self._fold_scores(rows, X, y, params, alphas)
-        self.alpha_, self.best_score_ = alphas[np.argmax(scores, axis=0)], np.max(scores, axis=0)
-        if scores.ndim == 1:
-            self.alpha_, self.best_score_ = float(self.alpha_), float(self.best_score_)
-        coef, _, _ = solve_ridge(sums.gram, sums.xy, self.alpha_)
+            sums, scores = fold_scores(self, scorer, rows, X, y, score_params, split_params, alphas)
+        best, self.best_score_ = np.argmax(scores, axis=0), np.max(scores, axis=0)
+        # The types are scikit-learn's: with folds the alpha is one of those given.
+        if self.cv is not None:
+            self.alpha_ = np.atleast_1d(self.alphas)[best]
+        elif scores.ndim > 1:
+            self.alpha_ = alphas[best]
+        else:
+            self.alpha_ = float(alphas[best])
+            if self.alpha_per_target and not column:
+                self.best_score_ = np.atleast_1d(self.best_score_)
+            elif self.scoring is not None:
+                self.best_score_ = float(self.best_score_)
+        coef, _, _ = solve_ridge(sums.gram, sums.xy, np.asarray(self.alpha_, dtype=np.float64))
         intercept = sums.y_mean - coef @ sums.x_mean
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return the metadata routing of the scorer and the splitter.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            What `fit` takes itself, and what it hands on.
+        """
+        if self.scoring is None:
+            # It gets the weights in any case, as in scikit-learn.
+            scorer = metrics.get_scorer("r2").set_score_request(sample_weight=True)
+        else:
+            scorer = metrics.check_scoring(self, scoring=self.scoring)
+        mapping = MethodMapping().add(caller="fit", callee="score")
+        return super().get_metadata_routing().add(scorer=scorer, method_mapping=mapping)
+
+    def _route(
+        self, params: dict[str, Any], sample_weight: Any, scorer: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the parameters of the scorer and of the splitter."""
+        weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if not get_config()["enable_metadata_routing"]:
+            params = route_splitter_params(self, params)
+            if weight and self.cv is not None and not accepts_sample_weight(scorer):
+                warn(
+                    f"The scoring {scorer} does not support sample_weight, which may lead to "
+                    f"statistically incorrect results when fitting {self} with sample_weight."
+                )
+                weight = {}
+            return weight, params
+        routed = process_routing(self, "fit", **params, **weight)
+        return dict(routed["scorer"]["score"]), dict(routed["splitter"]["split"])
+
+    def _is_score_of_sums(self, score_params: dict[str, Any], sample_weight: Any) -> bool:
+        """Return whether scores follow from sums over rows, with the weights that these have."""
+        if self.scoring is None and self.cv is None:
+            return True
+        scorings = _SCORINGS if self.cv is None else _SCORINGS[:-1]
+        weights = set() if sample_weight is None else {"sample_weight"}
+        return (self.scoring or "r2") in scorings and score_params.keys() == weights
+
     def _check_parameters(self) -> np.ndarray:
         """Return the penalties to try; raise for invalid parameters."""
-        alphas = np.atleast_1d(np.asarray(self.alphas, dtype=object))
-        for alpha in alphas.ravel():
-            check_in_interval("alphas", alpha, 0, open="lr" if self.cv is None else "r")
+        alphas = check_alphas(self.alphas, allow_zero=self.cv is not None)
         check_option("gcv_mode", self.gcv_mode or "auto", ("auto", "svd", "eigen"))
         for name in ("store_cv_results", "alpha_per_target"):
             check_bool(name, getattr(self, name))
-        if self.scoring is not None:
-            known = _SCORINGS if self.cv is None else _SCORINGS[:-1]
-            if self.scoring not in known:
-                raise ValueError(
-                    f"scoring must be None or one of {', '.join(map(repr, known))}. Got "
-                    f"{self.scoring!r} instead. Use skfleet.model_selection.GridSearchCV with "
-                    "Ridge for that."
-                )
+        check_scorer(self.scoring)
         if self.cv is not None:
             check_cv(self.cv)
             for name in ("store_cv_results", "alpha_per_target"):
@@ -176,10 +241,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
                         f"{name} must be False with folds: cv!=None and {name}=True are "
                         "incompatible. Leave cv=None for each row to be left out in turn."
                     )
-        return alphas.astype(np.float64).ravel()
+        return alphas
 
     def _fold_scores(
-        self, rows: RowBlocks, X: Any, y: Any, params: dict[str, Any], alphas: np.ndarray
+        self, rows: RowBlocks, X: Any, y: Any, alphas: np.ndarray, params: dict[str, Any]
     ) -> tuple[CrossProducts, np.ndarray]:
         """Return the cross products of all rows, and the mean scores of alphas over splits."""
         products, scoring = split_products(rows, X, y, self.cv, params), self.scoring or "r2"
@@ -195,23 +260,37 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         return total, scores.mean(axis=1)
 
     def _loo_scores(
-        self, rows: RowBlocks, alphas: np.ndarray, column: bool
+        self,
+        rows: RowBlocks,
+        alphas: np.ndarray,
+        column: bool,
+        scorer: Any,
+        score_params: dict[str, Any],
     ) -> tuple[CrossProducts, np.ndarray]:
-        """Return the cross products of all rows, and the leave-one-out scores of alphas."""
+        """Return the cross products of all rows, and the leave-one-out scores of alphas.
+
+        A scorer, if any, scores predictions; without, scores follow from sums.
+        """
         engine = engine_for(rows)
+        store = self.store_cv_results and ("error" if self.scoring is None else "prediction")
+        store = store if scorer is None else "prediction"
         with engine.persist(rows) as rows:
-            rows = with_row_offsets(engine, rows) if self.store_cv_results else rows
+            rows = with_row_offsets(engine, rows) if store else rows
             centred = compute_cross_products(rows)
             sums = centred if self.fit_intercept else centred.uncentered()
             values, vectors = linalg.eigh(sums.gram)
             inverse = 1 / (np.maximum(values, 0.0)[:, None] + alphas)
             leverage = 1 / sums.weight if self.fit_intercept else 0.0  # of the intercept
             known = (sums.x_mean, sums.y_mean, vectors, inverse, vectors.T @ sums.xy, leverage)
-            store = self.store_cv_results and ("error" if self.scoring is None else "prediction")
             loo = map_reduce(engine, Reduction(loo_errors, combine_loo_errors), rows, known, store)
-        if store:
-            results = np.concatenate([part for _, part in sorted(loo.stored, key=itemgetter(0))])
+        stored = sorted(loo.stored, key=itemgetter(0))
+        if self.store_cv_results:
+            results = np.concatenate([part.values for part in stored])
             self.cv_results_ = (results[:, 0] if column else results).astype(rows.dtype, copy=False)
+        if scorer is not None:
+            per_target = self.alpha_per_target and not column
+            options = {"column": column, "per_target": per_target}
+            return sums, loo_scores(scorer, stored, score_params, **options)
         squared, absolute = loo.squared, loo.absolute  # n_targets x n_alphas
         if self.scoring is None:
             # As in scikit-learn: by the number of rows here, by their weight for a named score.
@@ -224,13 +303,21 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         return sums, scores.T if per_target else scores.mean(axis=0)
 
 
+class StoredRows(NamedTuple):
+    """What was found for the rows of a block, of shape (n_rows, n_targets, n_alphas)."""
+
+    first_row: int
+    values: np.ndarray
+    y: np.ndarray
+
+
 class LooErrors(NamedTuple):
     """Weighted sums of the errors of rows left out, by target and alpha."""
 
     n_rows: int
     squared: np.ndarray
     absolute: np.ndarray
-    stored: list[tuple[int, np.ndarray]]
+    stored: list[StoredRows]
 
 
 def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
@@ -254,7 +341,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     stored = []
     if store:
         part = weighted if store == "error" else y[:, :, None] - error
-        stored = [(block.row_offset or 0, part)]
+        stored = [StoredRows(block.row_offset or 0, part, y)]
     return LooErrors(
         block.n_rows, weighted.sum(axis=0), (w[:, None, None] * np.abs(error)).sum(axis=0), stored
     )
