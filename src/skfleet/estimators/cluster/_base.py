@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._array import namespace
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_positive_int
+from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks, is_lazy
 from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
@@ -101,6 +102,12 @@ class CenterModel(
     def _n_inits(self, auto: int) -> int:
         """Return the number of initialisations to try; `auto` for those drawn at random."""
         if not isinstance(self.init, str) and not callable(self.init):
+            if self.n_init not in ("auto", 1):
+                warn(
+                    "Explicit initial center position passed: performing only one init in "
+                    f"{type(self).__name__} instead of n_init={self.n_init}.",
+                    RuntimeWarning,
+                )
             return 1  # every start would be the same one
         if self.n_init != "auto":
             return self.n_init
