@@ -59,6 +59,10 @@ from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes
 from skfleet.model_selection._plot import plot_search
 
 
+# How the fits of a search ran, beside scikit-learn's attributes.
+RUN_ATTRIBUTES = ("shared_fits_", "timeline_", "n_checkpoint_fits_")
+
+
 class FleetSearchMixin(DocumentationLink):
     """Mixin for scikit-learn's searches: rows, checkpoint, joblib backend, refit on a GPU."""
 
@@ -179,6 +183,10 @@ class FleetSearchMixin(DocumentationLink):
         """
         check_rows(X=X, y=y)
         return super().score(X, y, **params)  # type: ignore[misc]
+
+    def __dir__(self) -> list[str]:
+        # Code that compares all attributes of two searches compares results, not how fits ran.
+        return [name for name in super().__dir__() if name not in RUN_ATTRIBUTES]
 
     def _set_uses(self, run: SearchContext) -> None:
         """Set the attributes on shared fits, workers and checkpoint."""
