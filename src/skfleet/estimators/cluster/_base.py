@@ -147,12 +147,16 @@ class CenterModel(
     def _check_centers(self, centers: Any, rows: RowBlocks) -> np.ndarray:
         """Return centres as a float64 matrix; raise for an invalid shape or values."""
         centers = as_dense(centers if hasattr(centers, "shape") else np.asarray(centers))
-        expected_shape = (self.n_clusters, rows.n_features)
-        if centers.shape != expected_shape:
-            raise ValueError(
-                f"The shape of the initial centers {centers.shape} does not match n_clusters and "
-                f"the number of features of the data, {expected_shape}."
-            )
+        expected = {
+            "number of clusters": self.n_clusters,
+            "number of features of the data": rows.n_features,
+        }
+        for size, (name, n) in zip(centers.shape, expected.items(), strict=True):
+            if size != n:
+                raise ValueError(
+                    f"The shape of the initial centers {centers.shape} does not match the {name} "
+                    f"{n}."
+                )
         if not np.isfinite(centers).all():
             raise ValueError("init must be finite. Got centres with NaN or infinity instead.")
         return centers

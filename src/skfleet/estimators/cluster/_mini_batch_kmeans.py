@@ -222,7 +222,10 @@ class MiniBatchKMeans(CenterModel):
                 if self.verbose:
                     progress = f"Minibatch step {state.n_steps}/{n_steps}"
                     print(f"{progress}: mean batch inertia: {state.inertia / size}")
-                if convergence.has_converged(before, state) or state.n_steps == n_steps:
+                reason = convergence.reason_to_stop(before, state)
+                if reason and self.verbose:
+                    print(f"Converged ({reason}) at step {state.n_steps}/{n_steps}")
+                if reason or state.n_steps == n_steps:
                     break
         return state
 
