@@ -28,7 +28,6 @@ class Suite(NamedTuple):
     files: list[str]
     names: str = "estimators"
     threads: str | None = None
-    only: str = ""
 
 
 SUITES = {
@@ -55,9 +54,7 @@ SUITES = {
         "metrics",
     ),
     "splits": Suite(["model_selection/tests/test_split.py"], "model_selection"),
-    "validation": Suite(
-        ["model_selection/tests/test_validation.py"], "estimators model_selection", "1"
-    ),
+    "validation": Suite(["model_selection/tests/test_validation.py"], "model_selection", "1"),
     "routing": Suite(
         ["tests/test_metaestimators_metadata_routing.py"], "estimators model_selection", "0"
     ),
@@ -92,9 +89,9 @@ def pattern(name):
 def test_every_difference_has_a_kind(row):
     assert row["kind"] in TABLE["kinds"]
     assert row["why"].endswith(".")
-    assert ("says" in row) == (row["kind"] == "design")
-    for source in row.get("docs", ()):
-        assert " ".join(row["says"].split()) in text_of(source), row["says"]
+    assert ("says" in row) == ("docs" in row) == (row["kind"] == "design")
+    if "says" in row:
+        assert row["says"] in text_of(row["docs"])
 
 
 @pytest.mark.parametrize("room", SUITES)
@@ -111,7 +108,7 @@ def test_scikit_learns_suite(run_suite, tmp_path, monkeypatch, room):
     expected = [
         (row["file"], pattern(name), row.get("may_pass", False))
         for row in TABLE["row"]
-        if row["file"] in names and row.get("on", "rows in this process") == "rows in this process"
+        if row["file"] in names and row.get("on") != "Dask rows"
         for name in row["tests"]
     ]
     unexplained, passed, unused = [], [], {name.pattern for _, name, _ in expected}
