@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_examples import n_examples
 from scipy import sparse
 from sklearn.utils import all_estimators, get_tags
 
+from random_examples import n_examples
 from skfleet import estimators
 
 THEIRS = dict(all_estimators())

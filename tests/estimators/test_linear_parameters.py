@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_examples import n_examples
 from scipy import sparse
 from sklearn import linear_model as reference
 from sklearn.callback.tests._utils import RecordingCallback
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import make_scorer, median_absolute_error
 
+from random_examples import n_examples
 from skfleet import estimators as ours
 
 RNG = np.random.RandomState(0)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_examples import n_examples
 from scipy import sparse
 from sklearn import cluster as reference
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import NotFittedError
 
+from random_examples import n_examples
 from skfleet.engine import counting
 from skfleet.estimators import Incremental, KMeans, MiniBatchKMeans
 from skfleet.estimators.cluster import _mini_batch_kmeans as mini_batch

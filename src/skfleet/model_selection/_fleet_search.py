@@ -58,7 +58,6 @@ from skfleet.model_selection._evaluations import CandidateResults, LaterIteratio
 from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
 from skfleet.model_selection._plot import plot_search
 
-
 # How the fits of a search ran, beside scikit-learn's attributes.
 RUN_ATTRIBUTES = ("shared_fits_", "timeline_", "n_checkpoint_fits_")
 

@@ -45,7 +45,9 @@ def loo_scores(
     model, targets, alphas = LeaveOneOutModel(), range(y.shape[1]), range(predicted.shape[2])
     if per_target:
         columns = [(slice(None), j) for j in targets]
-        scores = [[scorer(model, predicted[*c, i], y[c], **params) for c in columns] for i in alphas]
+        scores = [
+            [scorer(model, predicted[*c, i], y[c], **params) for c in columns] for i in alphas
+        ]
     else:
         c = (slice(None), 0) if column else (slice(None), slice(None))
         scores = [scorer(model, predicted[*c, i], y[c], **params) for i in alphas]
