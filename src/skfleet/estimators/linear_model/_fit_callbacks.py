@@ -13,7 +13,7 @@ from skfleet._sklearn_private import begin_fit_callbacks, has_callbacks_set_on
 def fit_callbacks(
     estimator: Any, X: Any, y: Any, metadata: dict[str, Any] | None = None
 ) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Call the hooks of a fit, and yield what gets the attributes at the start and after iterations.
+    """Call the hooks of a fit, and yield what gets the attributes at the start and later ones.
 
     As in scikit-learn, each iteration is a task, and one begins after the last that ends empty. The
     method around must have ``sklearn.callback.with_callbacks``.

@@ -102,10 +102,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
     Notes
     -----
     With folds one pass over the rows for all alphas, as for :class:`ElasticNetCV`. Without, a
-    second one finds the leverage of each row for all alphas at once. For a `scoring` that does not follow from sums, the predictions for each row left out come to
-    the client, ``n_samples * n_targets * n_alphas`` numbers; with folds, the rows to test on are
-    predicted for each alpha. Rows in blocks of unknown length are counted before, where that
-    matters.
+    second one finds the leverage of each row for all alphas at once. For a `scoring` that does not
+    follow from sums, the predictions for each row left out come to the client, ``n_samples *
+    n_targets * n_alphas`` numbers; with folds, the rows to test on are predicted for each alpha.
+    Rows in blocks of unknown length are counted before, where that matters.
 
     Examples
     --------
