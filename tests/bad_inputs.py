@@ -247,7 +247,9 @@ ROWS_OF_Y = [
         np.zeros(N, dtype=int),
         "one class|only one class|at least two labels|greater than one|at least 2 classes",
         False,
-        only=lambda name, model: is_classifier(model) and "Voting" not in name,
+        only=lambda name, model: (
+            is_classifier(model) and "Voting" not in name and name != "RidgeClassifier"
+        ),
     ),
     Row("y", "text for numbers", np.array(AB), f"y {NUMERIC}", only=_learns_numbers),
     Row("y", "dates for numbers", DATES.to_numpy(), f"y {NUMERIC}", only=_learns_numbers),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from inspect import signature
 from typing import Any
 
 # Keyword arguments of each fit of a search or of cross_validate.
@@ -95,6 +96,12 @@ def scorers_in_use(search: Any) -> tuple[Any, Any]:
     """Return the ``scorer_`` of a search, and the name of the metric that selects the best."""
     scorer, metric = search._get_scorers()
     return getattr(scorer, "_scorers", scorer), metric
+
+
+def accepts_sample_weight(scorer: Any) -> bool:
+    """Return whether a scorer takes weights, without metadata routing."""
+    accepts = getattr(scorer, "_accept_sample_weight", None)
+    return "sample_weight" in signature(scorer).parameters if accepts is None else accepts()
 
 
 def select_best_index(search: Any, metric: Any, results: Mapping[str, Any]) -> Any:
@@ -200,6 +207,16 @@ def estimator_state(estimator: Any) -> dict[str, Any]:
 def has_callbacks(context: Any) -> bool:
     """Return whether a callback context has callbacks."""
     return bool(context is not None and context._callbacks)
+
+
+def has_callbacks_set_on(estimator: Any) -> bool:
+    """Return whether an estimator has callbacks of its own."""
+    return bool(getattr(estimator, "_skl_callbacks", ()))
+
+
+def begin_fit_callbacks(estimator: Any, max_tasks: int) -> Any:
+    """Set up the callbacks of an estimator, and return the context of its fit."""
+    return estimator._init_callback_context(max_subtasks=max_tasks)
 
 
 def has_callbacks_set(header: bytes) -> bool:

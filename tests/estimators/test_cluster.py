@@ -371,3 +371,30 @@ def test_lazy_labels_stay_behind_when_pickled(blobs, cluster_client):
     again = pickle.loads(pickle.dumps(model))
     assert not hasattr(again, "labels_")
     np.testing.assert_array_equal(again.predict(blobs), labels)
+
+
+@pytest.mark.parametrize("model", [KMeans, MiniBatchKMeans])
+def test_several_starts_from_the_same_centres_warn(model):
+    X = np.arange(20.0).reshape(10, 2)
+    with pytest.warns(RuntimeWarning, match=f"performing only one init in {model.__name__}"):
+        model(2, init=X[:2], n_init=3).fit(X)
+
+
+def test_elkan_with_one_cluster_warns():
+    with pytest.warns(RuntimeWarning, match="algorithm='elkan' doesn't make sense for a single"):
+        KMeans(1, algorithm="elkan").fit(np.arange(20.0).reshape(10, 2))
+
+
+def test_centres_have_no_distance_to_themselves():
+    X = np.random.default_rng(0).normal(5, 1, size=(60, 7))
+    model = KMeans(5, random_state=0).fit(X)
+    np.testing.assert_array_equal(np.diag(model.transform(model.cluster_centers_)), 0)
+
+
+@pytest.mark.parametrize("algorithm", ["lloyd", "elkan"])
+def test_more_centres_than_distinct_rows_end_at_once(algorithm):
+    X = np.array([[0.0, 0], [1, 1], [1, 1], [1, 0], [0, 1]])
+    with pytest.warns(ConvergenceWarning, match=r"distinct clusters \(4\)"):
+        model = KMeans(5, init=X, algorithm=algorithm).fit(X)
+    assert model.n_iter_ == 1
+    np.testing.assert_array_equal(model.cluster_centers_, X)

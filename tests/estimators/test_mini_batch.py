@@ -5,13 +5,16 @@ import pickle
 import dask.array as da
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse
 from sklearn import cluster as reference
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import NotFittedError
 
+from random_examples import n_examples
 from skfleet.engine import counting
-from skfleet.estimators import Incremental, MiniBatchKMeans
+from skfleet.estimators import Incremental, KMeans, MiniBatchKMeans
 from skfleet.estimators.cluster import _mini_batch_kmeans as mini_batch
 
 
@@ -178,3 +181,37 @@ def test_bad_rows(digits):
     model.partial_fit(digits)
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(digits[:, :5])
+
+
+@settings(max_examples=n_examples(5, 60), deadline=None)
+@given(
+    weight=st.sampled_from([1.0, 2.5, 1 / 3]),
+    init=st.sampled_from(["k-means++", "random"]),
+    to=st.sampled_from([np.asarray, sparse.csr_array, lambda X: da.from_array(X, chunks=(50, 64))]),
+    model=st.sampled_from([MiniBatchKMeans, KMeans]),
+    batch_size=st.integers(30, 400),
+)
+def test_equal_weights_are_no_weights(weight, init, to, model, batch_size):
+    X = load_digits().data[:300]
+    options = {"batch_size": batch_size, "max_iter": 3} if model is MiniBatchKMeans else {}
+    model = model(4, init=init, n_init=2, random_state=0, **options)
+    weights = np.full(300, weight)
+    weights = da.from_array(weights, chunks=50) if to(X[:1]).__class__ is da.Array else weights
+    plain = model.fit(to(X)).cluster_centers_
+    np.testing.assert_allclose(model.fit(to(X), sample_weight=weights).cluster_centers_, plain)
+
+
+def test_a_small_init_size_warns_and_is_three_rows_a_cluster(digits):
+    model = MiniBatchKMeans(20, init_size=10, random_state=0)
+    with pytest.warns(RuntimeWarning, match="init_size=10 should be larger than n_clusters=20"):
+        centers = model.fit(digits).cluster_centers_
+    larger = MiniBatchKMeans(20, init_size=60, random_state=0).fit(digits)
+    np.testing.assert_array_equal(centers, larger.cluster_centers_)
+
+
+def test_verbose_says_why_steps_end(digits, capsys):
+    options = {"n_clusters": 3, "init": digits[:3], "verbose": 1, "random_state": 0}
+    MiniBatchKMeans(**options, max_no_improvement=None, tol=0.1).fit(digits)
+    assert "Converged (small centers change)" in capsys.readouterr().out
+    MiniBatchKMeans(**options, max_no_improvement=2).fit(digits)
+    assert "Converged (lack of improvement in inertia)" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """scikit-learn's own suites of its transformers, on ours: in this process, and on Dask rows.
 
-In this process all tests pass that pass there. On Dask rows those of `differences_preparation.toml`
-do not, for the reasons in it.
+In this process all tests pass that pass there. On Dask rows those of `differences.toml` do not, for
+the reasons in it.
 """
 
 import json
@@ -15,9 +15,7 @@ import sklearn
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SKLEARN = Path(sklearn.__file__).parent
-DIFFERENCES = tomllib.loads(
-    (Path(__file__).parent / "differences_preparation.toml").read_text(encoding="utf-8")
-)
+TABLE = tomllib.loads((Path(__file__).parent / "differences.toml").read_text(encoding="utf-8"))
 # The suites of each room, and the least share of tests with Dask rows that pass on them.
 ROOMS = {
     "preprocessing": (["preprocessing/tests"], 0.97),
@@ -62,15 +60,16 @@ def test_scikit_learns_suite_in_this_process(outcomes, room):
 @pytest.mark.parametrize("room", ROOMS)
 def test_scikit_learns_suite_on_dask_rows(outcomes, room, monkeypatch):
     monkeypatch.setenv("SKFLEET_DASK_ROWS", "1")
-    results, differences = outcomes(room), {**DIFFERENCES[room]}
-    all_rows = differences.pop("all_rows", {})
-    differences |= all_rows
+    results = outcomes(room)
+    rows = [row for row in TABLE["row"] if row.get("on") == "Dask rows" and row["file"] == room]
+    differences = {name for row in rows for name in row["tests"]}
+    all_rows = {name for row in rows if row.get("wants_all_rows") for name in row["tests"]}
     failed = {name for name, outcome, _ in results if outcome == "failed"}
-    known = {name for name, _, _ in results if {name, name.partition("[")[0]} & {*differences}}
+    known = {name for name, _, _ in results if {name, name.partition("[")[0]} & differences}
     assert failed - known == set()
     assert known - failed == set(), "pass, and are no differences"
     covered = known | {name.partition("[")[0] for name in known}
-    assert differences.keys() <= covered, "name no tests"
-    counted = [row for row in results if not {row[0], row[0].partition("[")[0]} & {*all_rows}]
+    assert differences <= covered, "name no tests"
+    counted = [row for row in results if not {row[0], row[0].partition("[")[0]} & all_rows]
     with_dask = Counter(outcome for _, outcome, with_dask in counted if with_dask)
     assert with_dask["passed"] >= ROOMS[room][1] * with_dask.total(), with_dask

@@ -228,9 +228,9 @@ random_state : int, RandomState instance or None, default=None
 {random_state_ignored}
 {device}""",
     "elastic_net_gram": """{fit_intercept}
-precompute : bool, default=False
-    Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
-    An array is not accepted.""",
+precompute : bool or array of shape (n_features, n_features), default=False
+    Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed. An
+    array that is not that of dense rows is refused, or warned of where their means are not 0.""",
     "sgd_steps": r"""All rows of a batch meet the weights before it. They are moved by the *sum* of
 the rows' steps,
 :math:`\beta \leftarrow \prod_i (1 - \eta_i \alpha_2) \beta - \sum_i \eta_i w_i \ell'(y_i, p_i)
@@ -311,9 +311,8 @@ selection : {"cyclic", "random"}, default="cyclic"
 alphas : int or array of shape (n_alphas,), default=100
     Number of alphas along the regularisation path, or the alphas themselves.
 {fit_intercept}
-precompute : bool or "auto", default="auto"
+precompute : bool, "auto" or array of shape (n_features, n_features), default="auto"
     Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
-    An array is not accepted.
 max_iter : int, default=1000
     The most sweeps over the coefficients.
 tol : float, default=1e-4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -210,12 +211,14 @@ def lbfgs(
     tol: float,
     max_iter: int,
     measure: np.ndarray | float = 1.0,
+    callback: Callable[[np.ndarray], None] | None = None,
 ) -> Solution:
     """Minimise objective + penalty by L-BFGS (Liu and Nocedal, 1989), by SciPy.
 
     An iteration is one evaluation of value and gradient where its first step is taken. Stops when
     the largest entry of the gradient times `measure` is at most `tol` times that of the null model,
-    or when the value falls by its rounding only.
+    or when the value falls by its rounding only. `callback` gets the coefficients at the start and
+    after each iteration, of which there is an empty one where no step is taken.
     """
     evaluation = _with_penalty(objective, penalty, start, hessian=False)
     largest = null.kkt_violation(penalty, np.abs(evaluation.gradient), measure)
@@ -232,11 +235,18 @@ def lbfgs(
         return evaluation.value, evaluation.gradient
 
     def stop(intermediate_result: Any) -> None:
+        if callback is not None:
+            callback(intermediate_result.x)
         if max_gradient() <= tol * largest:
             raise StopIteration
 
-    if max_gradient() <= tol * largest:
-        return Solution(start, 0, True, "lbfgs")
+    if callback is not None:
+        callback(start)
+    converged = max_gradient() <= tol * largest
+    if converged or max_iter == 0:
+        if callback is not None:
+            callback(start)
+        return Solution(start, 0, converged, "lbfgs")
     options: dict[str, Any] = {
         "maxiter": max_iter,
         "maxls": 50,

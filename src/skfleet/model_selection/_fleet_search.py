@@ -61,6 +61,9 @@ from skfleet.model_selection._lazy_answers import (
 )
 from skfleet.model_selection._plot import plot_search, timeline_of
 
+# How the fits of a search ran, beside scikit-learn's attributes.
+RUN_ATTRIBUTES = ("shared_fits_", "timeline_", "n_checkpoint_fits_")
+
 
 class FleetSearchMixin(DocumentationLink, LazyRowMethods):
     """Mixin for scikit-learn's searches: rows, checkpoint, joblib backend, refit on a GPU."""
@@ -197,6 +200,10 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
             X, y, *values = gathered(best, X, y, *params.values())
             params = dict(zip(params, values, strict=True))
         return super().score(with_pandas_text(X), y, **params)  # type: ignore[misc]
+
+    def __dir__(self) -> list[str]:
+        # Code that compares all attributes of two searches compares results, not how fits ran.
+        return [name for name in super().__dir__() if name not in RUN_ATTRIBUTES]
 
     def _set_uses(self, run: SearchContext) -> None:
         """Set the attributes on shared fits, workers and checkpoint."""

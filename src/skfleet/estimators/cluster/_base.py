@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._array import namespace
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_positive_int
+from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks, is_lazy
 from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
@@ -101,6 +102,12 @@ class CenterModel(
     def _n_inits(self, auto: int) -> int:
         """Return the number of initialisations to try; `auto` for those drawn at random."""
         if not isinstance(self.init, str) and not callable(self.init):
+            if self.n_init not in ("auto", 1):
+                warn(
+                    "Explicit initial center position passed: performing only one init in "
+                    f"{type(self).__name__} instead of n_init={self.n_init}.",
+                    RuntimeWarning,
+                )
             return 1  # every start would be the same one
         if self.n_init != "auto":
             return self.n_init
@@ -140,12 +147,16 @@ class CenterModel(
     def _check_centers(self, centers: Any, rows: RowBlocks) -> np.ndarray:
         """Return centres as a float64 matrix; raise for an invalid shape or values."""
         centers = as_dense(centers if hasattr(centers, "shape") else np.asarray(centers))
-        expected_shape = (self.n_clusters, rows.n_features)
-        if centers.shape != expected_shape:
-            raise ValueError(
-                f"The shape of the initial centers {centers.shape} does not match n_clusters and "
-                f"the number of features of the data, {expected_shape}."
-            )
+        expected = {
+            "number of clusters": self.n_clusters,
+            "number of features of the data": rows.n_features,
+        }
+        for size, (name, n) in zip(centers.shape, expected.items(), strict=True):
+            if size != n:
+                raise ValueError(
+                    f"The shape of the initial centers {centers.shape} does not match the {name} "
+                    f"{n}."
+                )
         if not np.isfinite(centers).all():
             raise ValueError("init must be finite. Got centres with NaN or infinity instead.")
         return centers

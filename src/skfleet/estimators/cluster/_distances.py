@@ -190,8 +190,11 @@ def distances(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
     rows = centers.about_mean(X)
     xp = namespace(rows)
     squared = dot(rows, -2 * centers.values.T)
-    squared += asarray_like(centers.norms, squared) + row_norms(rows)[:, None]
-    return xp.sqrt(xp.where(squared > 0, squared, xp.zeros_like(squared)))
+    sizes = asarray_like(centers.norms, squared) + row_norms(rows)[:, None]
+    squared += sizes
+    # What is nothing but the rounding of the difference is none: a row that is a centre.
+    rounding = 4 * float(np.finfo(centers.dtype).eps) * sizes
+    return xp.sqrt(xp.where(squared > rounding, squared, xp.zeros_like(squared)))
 
 
 def labels_of(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:

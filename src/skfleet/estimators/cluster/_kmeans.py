@@ -147,6 +147,11 @@ class KMeans(CenterModel):
         """
         self._check_parameters()
         rows = self._validate_rows(X, sample_weight=sample_weight)
+        if self.algorithm == "elkan" and self.n_clusters == 1:
+            warn(
+                "algorithm='elkan' doesn't make sense for a single cluster. Using 'lloyd' instead.",
+                RuntimeWarning,
+            )
         labels = self._fit_rows(engine_for(rows), rows, X)
         self.labels_ = self.predict(X) if labels is None else labels
         return self

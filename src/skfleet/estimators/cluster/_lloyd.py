@@ -43,6 +43,8 @@ class LloydSolver:
 
     def run(self, centers: np.ndarray, init_number: int = 0) -> LloydResult:
         """Iterate from `centers` to convergence."""
+        if self.verbose:
+            print("Initialization complete")
         center_movement = np.zeros(len(centers)) if self.with_bounds and len(centers) > 1 else None
         # Out of core, a separate last pass would load all rows again.
         final = self.verbose or self.engine.is_out_of_core(self.rows)
@@ -61,6 +63,8 @@ class LloydSolver:
             shift = float(np.sum((moved - centers) ** 2))
             # Rounding of the sums depends on the partition; a shift within it is none.
             if shift <= (8 * np.finfo(np.float64).eps) ** 2 * self.scale * len(centers):
+                if self.verbose:
+                    print(f"Converged at iteration {n_iter - 1}: strict convergence.")
                 if step.final:
                     return LloydResult(centers, result.inertia, n_iter, result.n_members)
                 break
@@ -68,6 +72,9 @@ class LloydSolver:
                 center_movement = center_movement + movement_bounds(centers, moved, self.rows.dtype)
             centers = moved
             if shift <= self.tol:
+                if self.verbose:
+                    message = f"center shift {shift} within tolerance {self.tol}"
+                    print(f"Converged at iteration {n_iter - 1}: {message}.")
                 break
         # Labels and inertia are those of the final centres, as in scikit-learn.
         step = self._step(centers, init_number, center_movement, final=True, with_sums=False)
@@ -84,6 +91,8 @@ class LloydSolver:
         empty = np.flatnonzero(weights == 0)
         reduction = Reduction(farthest, partial(combine_farthest, n=len(empty)))
         farthest_rows = map_reduce(self.engine, reduction, self.rows, step, len(empty))
+        if not farthest_rows.drawn.keys.any():
+            return sums, weights  # every row is a centre, and there are fewer rows than centres
         new_centers = as_dense(farthest_rows.drawn.rows)
         new_centers = new_centers if self.mean is None else new_centers - self.mean
         sums, weights = sums.copy(), weights.copy()

@@ -20,6 +20,7 @@ from skfleet._validation import (
     check_positive_int,
     check_total_weight,
 )
+from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks, take_to_host
 from skfleet.engine import Engine, engine_for, fold, limit_threadpools, map_reduce, with_row_offsets
 from skfleet.estimators._column_statistics import moments
@@ -221,7 +222,10 @@ class MiniBatchKMeans(CenterModel):
                 if self.verbose:
                     progress = f"Minibatch step {state.n_steps}/{n_steps}"
                     print(f"{progress}: mean batch inertia: {state.inertia / size}")
-                if convergence.has_converged(before, state) or state.n_steps == n_steps:
+                reason = convergence.reason_to_stop(before, state)
+                if reason and self.verbose:
+                    print(f"Converged ({reason}) at step {state.n_steps}/{n_steps}")
+                if reason or state.n_steps == n_steps:
                     break
         return state
 
@@ -282,13 +286,14 @@ class MiniBatchKMeans(CenterModel):
         self, fixed_centers: Any, X: Any, weight: Any, mean: Any, rng: np.random.RandomState
     ) -> np.ndarray:
         """Return fixed initial centres, or the best of several initialisations on host rows."""
+        n_inits = self._n_inits(3)
         if fixed_centers is not None:
             return fixed_centers if mean is None else fixed_centers - mean
         best, min_inertia = None, np.inf
         X = with_int32_indices(X) if mean is None else X - mean.astype(X.dtype)
         share = None if weight is None else weight / weight.sum()
         n_rows = X.shape[0] if weight is None else np.count_nonzero(weight)
-        for _ in range(self._n_inits(3)):
+        for _ in range(n_inits):
             if self.init == "random" or n_rows < self.n_clusters:
                 repeat = n_rows < self.n_clusters
                 candidate = X[rng.choice(X.shape[0], self.n_clusters, repeat, share)]
@@ -304,7 +309,14 @@ class MiniBatchKMeans(CenterModel):
 
     def _init_rows(self, n_rows: int) -> int:
         n = self.init_size or max(3 * self.batch_size, 3 * self.n_clusters)
-        return min(max(n, self.n_clusters), n_rows)
+        if n < self.n_clusters:
+            warn(
+                f"init_size={n} should be larger than n_clusters={self.n_clusters}. Setting it to "
+                "min(3*n_clusters, n_samples)",
+                RuntimeWarning,
+            )
+            n = 3 * self.n_clusters
+        return min(n, n_rows)
 
     def _set_state(self, state: MiniBatchState, dtype: Any) -> None:
         self._state = state

@@ -96,19 +96,21 @@ class MiniBatchConvergence:
     ewa_inertia_min: float = np.inf
     n_no_improvement: int = 0
 
-    def has_converged(self, before: MiniBatchState, after: MiniBatchState) -> bool:
-        """Record a step; return whether the steps have converged."""
+    def reason_to_stop(self, before: MiniBatchState, after: MiniBatchState) -> str | None:
+        """Record a step; return how the steps have converged, None if they have not."""
         if after.n_steps == 1:
-            return False  # the inertia of the start
+            return None  # the inertia of the start
         inertia = after.inertia / self.batch_size
         # scikit-learn's smoothing, whose span is the batches of an epoch.
         share = min(2 * self.batch_size / (self.n_rows + 1), 1.0)
         previous = inertia if self.ewa_inertia is None else self.ewa_inertia
         self.ewa_inertia = previous + share * (inertia - previous)
         if self.tol > 0 and np.sum((after.centers - before.centers) ** 2) <= self.tol:
-            return True
+            return "small centers change"
         is_better = self.ewa_inertia < self.ewa_inertia_min
         self.n_no_improvement = 0 if is_better else self.n_no_improvement + 1
         self.ewa_inertia_min = min(self.ewa_inertia_min, self.ewa_inertia)
         most = self.max_no_improvement
-        return most is not None and self.n_no_improvement >= most
+        if most is not None and self.n_no_improvement >= most:
+            return "lack of improvement in inertia"
+        return None

@@ -85,6 +85,9 @@ class Samples:
         # Endless: the caller stops on convergence or after its last step.
         while True:
             X, weight = self.current.X, self.current.sample_weight
+            # Of equal weights the draws are those without weights.
+            if weight is not None and weight.min() == weight.max() > 0:
+                weight = None
             if weight is not None:
                 weight = weight / max(float(weight.sum()), np.finfo(float).tiny)
             for _ in range(X.shape[0] // size if weight is None or weight.any() else 0):

@@ -87,7 +87,7 @@ class IncrementalPCA(BasePCA):
         Mean variance along the directions that the last batch left out.
     n_components_ : int
         Number of components.
-    n_samples_seen_ : int
+    n_samples_seen_ : float
         Number of rows seen.
     batch_size_ : int
         Rows in a batch.
@@ -111,7 +111,7 @@ class IncrementalPCA(BasePCA):
     >>> from skfleet.estimators import IncrementalPCA
     >>> X = da.random.default_rng(0).normal(size=(1000, 4), chunks=(130, 4))
     >>> pca = IncrementalPCA(n_components=2, batch_size=200).fit(X)
-    >>> pca.components_.shape, pca.n_samples_seen_
+    >>> pca.components_.shape, int(pca.n_samples_seen_)
     ((2, 4), 1000)
     """
 
@@ -205,18 +205,16 @@ class IncrementalPCA(BasePCA):
             state = update_batch(state, state.buffered_rows, batches.n_components)
         if state.columns is None:
             raise ValueError("X must have at least one row. Got none instead.")
-        n_rows, dtype = state.columns.n_rows, rows.dtype
+        n_rows = state.columns.n_rows
         squares = state.values**2
         with np.errstate(invalid="ignore", divide="ignore"):
             variance, shares = squares / max(n_rows - 1, 1), squares / state.columns.squares.sum()
-        self.components_ = state.vectors.astype(dtype)
-        self.singular_values_ = state.values.astype(dtype)
-        self.explained_variance_ = variance.astype(dtype)
-        self.explained_variance_ratio_ = shares.astype(dtype)
-        self.mean_ = state.columns.mean.astype(dtype)
-        self.var_ = (state.columns.squares / n_rows).astype(dtype)
+        # In double precision for rows in single too, as in scikit-learn.
+        self.components_, self.singular_values_ = state.vectors, state.values
+        self.explained_variance_, self.explained_variance_ratio_ = variance, shares
+        self.mean_, self.var_ = state.columns.mean, state.columns.squares / n_rows
         self.noise_variance_ = state.noise
-        self.n_components_, self.n_samples_seen_ = len(state.vectors), int(n_rows)
+        self.n_components_, self.n_samples_seen_ = len(state.vectors), np.float64(n_rows)
 
 
 def update(state: IncrementalState, block: Block, batches: Batches) -> IncrementalState:
@@ -263,6 +261,6 @@ def update_batch(state: IncrementalState, X: Any, n_components: int | None) -> I
     values, vectors = svd_right(rows)
     noise = 0.0
     if n not in (n_rows, n_columns):
-        noise = float(np.mean(values[n:].astype(np.float64) ** 2)) / max(total.n_rows - 1, 1)
+        noise = np.mean(values[n:].astype(np.float64) ** 2) / max(total.n_rows - 1, 1)
     values, vectors = values[:n].astype(np.float64), vectors[:n].astype(np.float64)
     return IncrementalState(total, values, svd_flip(vectors), noise)

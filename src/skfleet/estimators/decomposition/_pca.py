@@ -280,7 +280,8 @@ class PCA(BasePCA):
             self.explained_variance_ratio_ = (variance[:n] / total).astype(dtype)
         self.singular_values_ = svd.values[:n].astype(dtype)
         self.mean_ = svd.mean.astype(dtype)
-        self.noise_variance_ = noise
+        # 0.0 of Python's where no direction is left, as in scikit-learn
+        self.noise_variance_ = noise if n == least else dtype.type(noise)
         self.n_components_, self.n_samples_ = int(n), int(n_rows)
 
     def score_samples(self, X: Rows) -> Answer:

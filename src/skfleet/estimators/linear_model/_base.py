@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import check_scalar
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +20,7 @@ from skfleet._array import (
 )
 from skfleet._linalg import affine, dense_rows, is_sparse
 from skfleet._typing import Answer, Rows, Values, Weights
+from skfleet._validation import check_in_interval
 from skfleet.blocks import RowBlocks, check_rows
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._docstrings import document
@@ -42,6 +45,21 @@ def intercept_of(coef: np.ndarray, sums: Products, dtype: Any) -> np.ndarray:
 def y_ndim(y: Any) -> int:
     check_rows(y=y)
     return len(y.shape) if hasattr(y, "shape") else np.asarray(y).ndim
+
+
+def check_alphas(alphas: Any, *, allow_zero: bool) -> np.ndarray:
+    """Return penalties to try as an array of numbers; raise as scikit-learn does for others."""
+    values = np.atleast_1d(np.asarray(alphas, dtype=object))
+    if values.ndim > 1:
+        raise ValueError(
+            f"alphas must have one dimension. Got {values.ndim} instead. Give them in a list."
+        )
+    for i, alpha in enumerate(values):
+        name = f"alphas[{i}]" if len(values) > 1 else "alphas"
+        boundaries = "left" if allow_zero else "neither"
+        check_scalar(alpha, name, Real, min_val=0.0, include_boundaries=boundaries)
+        check_in_interval(name, alpha, 0, open="r")
+    return values.astype(np.float64)
 
 
 @document
@@ -85,9 +103,8 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
     ) -> None:
         """Set `coef_` and `intercept_`, in the precision of the rows."""
         self.coef_ = (coef[0] if one_target else coef).astype(rows.dtype, copy=False)
-        self.intercept_ = float(intercept[0]) if column else intercept.astype(rows.dtype)
-        if not self.fit_intercept:
-            self.intercept_ = 0.0
+        intercept = intercept.astype(rows.dtype)
+        self.intercept_ = (intercept[0] if column else intercept) if self.fit_intercept else 0.0
 
 
 @document
@@ -103,7 +120,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
             came in; lazy for Dask collections.
         """
         check_is_fitted(self)
-        n_outputs = self.coef_.shape[0]
+        n_outputs = 1 if self.coef_.ndim == 1 else self.coef_.shape[0]
         output = OutputSpec(self.coef_.dtype, None if n_outputs == 1 else n_outputs)
         return self._predict_from_linear(_scores, X, output)
 
@@ -139,7 +156,8 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
         return self._predict_from_linear(func, X, output)
 
     def _predict_from_linear(self, func: Any, X: Any, output: OutputSpec) -> Any:
-        model = (self.coef_, self.intercept_, self.classes_)
+        coef = self.coef_ if self.coef_.ndim == 2 else self.coef_[None, :]
+        model = (coef, self.intercept_, self.classes_)
         return self._predict_blockwise(func, X, output, model=model)
 
 

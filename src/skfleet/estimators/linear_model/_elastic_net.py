@@ -30,13 +30,30 @@ def check_coordinate_descent(model: Any) -> None:
     check_positive_int("max_iter", model.max_iter)
     check_bool("positive", model.positive)
     check_option("selection", model.selection, ("cyclic", "random"))
-    if np.ndim(model.precompute) != 0:
-        raise ValueError(
-            "precompute must be True, False or 'auto'. Got an array instead. Leave it out: the "
-            "products of the rows are made in the one pass of a fit."
-        )
-    if not isinstance(model.precompute, str) or model.precompute != "auto":
+    if np.ndim(model.precompute) == 0 and not (
+        isinstance(model.precompute, str) and model.precompute == "auto"
+    ):
         check_bool("precompute", model.precompute)
+
+
+def check_gram(gram: Any, sums: Products, n_rows: int | None) -> None:
+    """Raise for a Gram matrix that is not that of the rows, or warn where it cannot be.
+
+    It is of the rows about their means, with weights that add up to the number of rows.
+    """
+    if np.allclose(sums.x_mean, 0.0):
+        expected = sums.gram if n_rows is None else sums.gram * (n_rows / sums.weight)
+        gram = np.asarray(gram)
+        rtol = 1e-4 if gram.dtype == np.float32 else 1e-7
+        if gram.shape != expected.shape or not np.allclose(gram, expected, rtol=rtol, atol=1e-5):
+            raise ValueError(
+                "Gram matrix passed in via 'precompute' parameter did not pass validation: it must "
+                "be that of X, with sample_weight. Leave it out: a fit makes it in its one pass."
+            )
+    else:
+        warn(
+            "Gram matrix was provided but X was centered to fit intercept: recomputing Gram matrix."
+        )
 
 
 def warn_unless_converged(points: list[PathPoint], model: Any) -> None:
@@ -129,7 +146,13 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self.device = device
 
     @run_on_device
-    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> ElasticNet:
+    def fit(
+        self,
+        X: Rows,
+        y: Values,
+        sample_weight: Weights | None = None,
+        check_input: bool = True,
+    ) -> ElasticNet:
         """Fit the model in one pass.
 
         Parameters
@@ -138,9 +161,16 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         {y_targets}
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights; only their proportions count.
+        check_input : bool, default=True
+            Ignored, present for compatibility with scikit-learn: the input is always checked.
 
         {returns_self}
         """
+        if self.alpha == 0:
+            warn(
+                "With alpha=0, this algorithm does not converge well. You are advised to use the "
+                "LinearRegression estimator"
+            )
         check_in_interval("alpha", self.alpha, 0, open="r")
         check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
         check_coordinate_descent(self)
@@ -151,6 +181,8 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         has_l1 = self.alpha * self.l1_ratio > 0
         sums = compute_products(rows, centred=self.fit_intercept, has_l1=has_l1)
         sums = sums if self.fit_intercept else sums.uncentered()
+        if np.ndim(self.precompute) and not rows.is_sparse:
+            check_gram(self.precompute, sums, rows.n_rows)
         points = self._solve(sums, rows, column=y_ndim(y) == 1)
         warn_unless_converged(points, self)
         return self
@@ -165,7 +197,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         l1, l2 = self.alpha * self.l1_ratio, self.alpha * (1 - self.l1_ratio)
         fitted = fit_iteratively(rows, self, l1=l1, l2=l2)
         self._set_coef(fitted.coef, fitted.intercept, rows, one_target=True, column=column)
-        self.n_iter_, self.dual_gap_ = fitted.n_iter, np.nan
+        self.n_iter_, self.dual_gap_ = fitted.n_iter, rows.dtype.type(np.nan)
 
     def _solve(self, sums: Products, rows: Any, *, column: bool) -> list[PathPoint]:
         """Fit to the cross products (uncentred without an intercept) of every target."""
@@ -185,9 +217,9 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
             )
         coef = np.stack([point.coef for point in points])
         self.n_iter_: Any = [point.n_iter for point in points]
-        self.dual_gap_: Any = np.array([point.dual_gap for point in points])
+        self.dual_gap_: Any = np.array([point.dual_gap for point in points], dtype=rows.dtype)
         if n_targets == 1:
-            self.n_iter_, self.dual_gap_ = self.n_iter_[0], float(self.dual_gap_[0])
+            self.n_iter_, self.dual_gap_ = self.n_iter_[0], self.dual_gap_[0]
         intercept = intercept_of(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=n_targets == 1, column=column)
         return points

@@ -16,7 +16,7 @@ from skfleet.estimators._metadata_routing import (
     check_splits,
     route_splitter_params,
 )
-from skfleet.estimators.linear_model._base import LinearRegressor
+from skfleet.estimators.linear_model._base import LinearRegressor, check_alphas
 from skfleet.estimators.linear_model._elastic_net import (
     ElasticNet,
     check_coordinate_descent,
@@ -149,7 +149,8 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
                 points += path
         self.mse_path_ = np.squeeze(errors)
         i, at = np.unravel_index(np.argmin(errors.mean(axis=2)), alphas.shape)
-        self.l1_ratio_, self.alpha_ = ratios[i], float(alphas[i, at])
+        # of NumPy's type where scikit-learn's are
+        self.l1_ratio_, self.alpha_ = ratios[i], alphas[i, at]
         self.alphas_ = alphas if len(ratios) > 1 and self._is_n_alphas else alphas[0]
         if self.verbose:
             print(f"alpha={self.alpha_:g} and l1_ratio={self.l1_ratio_:g} have the least error.")
@@ -168,14 +169,8 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
         if self._is_n_alphas:
             check_positive_int("alphas", self.alphas)
         else:
-            if np.ndim(self.alphas) > 1:
-                raise ValueError(
-                    "alphas must have one dimension. "
-                    f"Got {np.ndim(self.alphas)} instead. Give them in a list."
-                )
-            for alpha in np.asarray(self.alphas, dtype=object).ravel():
-                check_in_interval("alphas", alpha, 0, open="r")
-        ratios = [float(ratio) for ratio in np.atleast_1d(self.l1_ratio)]
+            check_alphas(self.alphas, allow_zero=True)
+        ratios = list(np.atleast_1d(np.asarray(self.l1_ratio, dtype=np.float64)))
         for ratio in ratios:
             check_in_interval("l1_ratio", ratio, 0, 1)
         if self._is_n_alphas and 0.0 in ratios:
@@ -192,7 +187,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
     def _alphas(self, sums: Products, ratio: float) -> np.ndarray:
         """Return the alphas of a path, from the smallest one for which all coefficients are 0."""
         if not self._is_n_alphas:
-            return np.sort(np.asarray(self.alphas, dtype=np.float64))[::-1]
+            return np.sort(check_alphas(self.alphas, allow_zero=True))[::-1]
         slopes = sums.xy[:, 0] if self.positive else np.abs(sums.xy[:, 0])
         largest = max(0.0, slopes.max()) / (sums.weight * ratio)
         # scikit-learn's path where no column correlates with y.

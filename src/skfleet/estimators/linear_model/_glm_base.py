@@ -91,7 +91,9 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
             null, total = null_model_from_targets(model, data)
             fitted = fit_glm(data, model, null, total, ClassEncoding())
         self.coef_ = fitted.coef[0].astype(rows.dtype, copy=False)
-        self.intercept_ = float(fitted.intercept[0])
+        # a number of NumPy's in the precision of the rows, but 0.0 of Python's, as in scikit-learn
+        intercept = fitted.intercept.astype(rows.dtype)
+        self.intercept_ = intercept[0] if self.fit_intercept else 0.0
         self.n_iter_ = fitted.n_iter
         self.solver_ = fitted.solver
         return self

@@ -137,15 +137,24 @@ class GLMSpec:
     max_iter: int
     start: tuple[np.ndarray, np.ndarray] | None  # coef and intercept of unscaled columns
     verbose: int = 0
+    # Gets coefficients and intercepts by output after each iteration of L-BFGS.
+    callback: Callable[[np.ndarray, np.ndarray], None] | None = None
 
     @classmethod
     def of(
-        cls, estimator: Any, loss: Loss, l1: float, l2: float, shape: tuple[int, ...]
+        cls,
+        estimator: Any,
+        loss: Loss,
+        l1: float,
+        l2: float,
+        shape: tuple[int, ...],
+        callback: Callable[[np.ndarray, np.ndarray], None] | None = None,
     ) -> GLMSpec:
         """Return the options of an estimator with `coef_` of a shape."""
         names = ("fit_intercept", "solver", "tol", "max_iter", "verbose")
         options = {name: getattr(estimator, name) for name in names}
-        return cls(loss, l1, l2, start=warm_start(estimator, shape), **options)
+        start = warm_start(estimator, shape)
+        return cls(loss, l1, l2, start=start, callback=callback, **options)
 
 
 def warm_start(estimator: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
@@ -188,6 +197,15 @@ def fit_glm(
         one = np.append(of_columns, of_intercept) if model.fit_intercept else of_columns
         return np.tile(one, loss.n_outputs)
 
+    def unscaled(coef: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        coef = coef.reshape(loss.n_outputs, size)
+        # Rounded as the estimator has them, as their products with large means are not small.
+        unscaled = (coef[:, :n_features] / scaling.scale).astype(rows.dtype).astype(np.float64)
+        intercept = np.zeros(loss.n_outputs)
+        if model.fit_intercept:
+            intercept = coef[:, n_features] - unscaled @ scaling.shift
+        return unscaled, intercept
+
     options: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
     if solver is lbfgs:
         # Its convergence depends on the condition of loss plus penalty.
@@ -218,13 +236,9 @@ def fit_glm(
                 options["reuse_hessian"] = start is not null.coef and not out_of_core
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
+        if solver is lbfgs and (callback := model.callback) is not None:
+            options["callback"] = lambda coef: callback(*unscaled(coef))
         solved: Solution = solver(objective, penalty, start, null, **options)
-    coef = solved.coef.reshape(loss.n_outputs, size)
-    # Rounded as the estimator has them, as their products with large means are not small.
-    unscaled = (coef[:, :n_features] / scaling.scale).astype(rows.dtype).astype(np.float64)
-    intercept = np.zeros(loss.n_outputs)
-    if model.fit_intercept:
-        intercept = coef[:, n_features] - unscaled @ scaling.shift
     if model.verbose:
         state = "converged" if solved.converged else "did not converge"
         print(f"{solved.solver} {state} in {solved.n_iter} iterations.")
@@ -234,7 +248,7 @@ def fit_glm(
             "iterations. Increase max_iter, or scale the columns.",
             ConvergenceWarning,
         )
-    return GLMFit(unscaled, intercept, solved.n_iter, solved.solver)
+    return GLMFit(*unscaled(solved.coef), solved.n_iter, solved.solver)
 
 
 def _equilibrated_scaling(scaling: Scaling, loss: Loss, null: NullModel, model: GLMSpec) -> Scaling:

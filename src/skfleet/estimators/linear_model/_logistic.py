@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.callback import CallbackSupportMixin, FitCallback, with_callbacks
 from sklearn.utils.multiclass import check_classification_targets
 
 from skfleet._array import namespace
 from skfleet._typing import Answer, RandomState, Rows, Values, Weights
 from skfleet._validation import (
+    check_bool,
     check_in_interval,
     check_option,
     check_positive_int,
     check_several_classes,
     check_total_weight,
-    check_unsupported,
 )
 from skfleet._warnings import warn
 from skfleet.estimators._device_dispatch import run_on_device
@@ -28,6 +29,7 @@ from skfleet.estimators.linear_model._base import (
     linear_predictor,
     weights_of_classes,
 )
+from skfleet.estimators.linear_model._fit_callbacks import fit_callbacks
 from skfleet.estimators.linear_model._glm_fit import (
     SOLVERS,
     GLMSpec,
@@ -56,7 +58,7 @@ N_JOBS_IS_OLD = (
 
 
 @document
-class LogisticRegression(SparseCoefficients, LinearClassifier):
+class LogisticRegression(CallbackSupportMixin, SparseCoefficients, LinearClassifier):
     r"""Logistic regression with L1, L2 or both penalties, or none, on rows of any container.
 
     Minimises :math:`C \sum_i w_i \ell(y_i, x_i^T \beta + b) + \rho \|\beta\|_1 + \frac{1 -
@@ -74,7 +76,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     l1_ratio : float, default=0.0
         Share of the L1 penalty, from 0 (L2) to 1 (L1). None is deprecated in scikit-learn.
     dual : bool, default=False
-        Only False is possible.
+        True is a request for the same optimum, only with ``solver="liblinear"`` and an L2 penalty.
     tol : float, default=1e-4
         Stop when no condition of an optimum is violated by more than `tol` times the largest
         violation of the model that only knows the shares of the classes, with columns at unit
@@ -82,7 +84,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     fit_intercept : bool, default=True
         Fit the intercept b; otherwise it is 0.
     intercept_scaling : float, default=1
-        Only 1 is possible.
+        Ignored, present for compatibility with scikit-learn: the intercept is not penalised.
     class_weight : dict or "balanced", default=None
         Weights of classes, by label. "balanced" gives every class the same total weight.
     {random_state_ignored}
@@ -93,7 +95,8 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         "lbfgs", "newton-cg" and "newton-cholesky" choose the method; "liblinear", "sag" and "saga"
         mean "auto". The default is another than scikit-learn's.
     max_iter : int, default=100
-        The most iterations.
+        The most iterations. With 0, the model only knows the shares of the classes, where solvers
+        start.
     verbose : int, default=0
         Above 0, print which solver ran, its iterations and whether it converged.
     warm_start : bool, default=False
@@ -189,7 +192,30 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         self.n_jobs = n_jobs
         self.device = device
 
+    def set_callbacks(self, *callbacks: FitCallback) -> LogisticRegression:
+        """Set callbacks, which are called before and after each iteration of L-BFGS.
+
+        Parameters
+        ----------
+        *callbacks : instances of the protocol :class:`sklearn.callback.FitCallback`
+            None removes those set before.
+
+        Returns
+        -------
+        self : LogisticRegression
+            The estimator; it warns where `solver` is another than "lbfgs".
+        """
+        if self.solver != "lbfgs":
+            warn(
+                f"Callbacks are only supported in {type(self).__name__} for solver='lbfgs'. This "
+                f"estimator has solver='{self.solver}', callbacks will be ignored during the "
+                "solving of the regression."
+            )
+        super().set_callbacks(*callbacks)
+        return self
+
     @run_on_device
+    @with_callbacks
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> LogisticRegression:
         """Fit the model.
 
@@ -205,12 +231,15 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         self._check_parameters()
         penalty = self._penalty()
         rows = self._validate_rows(X, y, sample_weight)
-        options = {"fit_intercept": self.fit_intercept, "use_sample": not self.warm_start}
+        use_sample = not self.warm_start and self.max_iter > 0
+        options = {"fit_intercept": self.fit_intercept, "use_sample": use_sample}
+        metadata = {} if sample_weight is None else {"metadata": {"sample_weight": sample_weight}}
         with first_pass(rows, check=None, **options) as data:
             counts = data.summary.targets
             check_classification_targets(counts.labels)
             check_several_classes(counts.labels)
-            self._fit_classes(data, *penalty)
+            with fit_callbacks(self, X, y, **metadata) as on_iteration:
+                self._fit_classes(data, *penalty, on_iteration)
         return self
 
     def _check_parameters(self) -> None:
@@ -223,11 +252,15 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         if self.penalty == "elasticnet" and self.l1_ratio is None:
             raise ValueError("l1_ratio must be specified when penalty is elasticnet. Got None.")
         check_in_interval("tol", self.tol, 0)
-        check_positive_int("max_iter", self.max_iter)
+        check_positive_int("max_iter", self.max_iter, 0)
         check_option("solver", self.solver, SOLVERS)
-        use = "Use sklearn.linear_model.LogisticRegression for that."
-        check_unsupported("dual", self.dual, False, use)
-        check_unsupported("intercept_scaling", self.intercept_scaling, 1, use)
+        check_bool("dual", self.dual)
+        if self.dual and self.solver != "liblinear":
+            raise ValueError(
+                f"Solver {self.solver} supports only dual=False, got dual={self.dual}. Take "
+                "solver='liblinear' to ask for the same optimum."
+            )
+        check_in_interval("intercept_scaling", self.intercept_scaling, 0, open="l")
         check_class_weight(self.class_weight)
 
     def _penalty(self) -> tuple[float, float]:
@@ -245,14 +278,20 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
                 message = f"Inconsistent values: penalty={penalty} with l1_ratio={self.l1_ratio}. "
                 warn(f"{message}penalty is deprecated. Please use l1_ratio only.")
             share = float(penalty == "l1")
+        if self.dual and share:
+            raise ValueError(
+                f"dual must be False with an L1 penalty. Got True and l1_ratio={share} instead."
+            )
         if penalty is None and self.C != 1.0:
             warn("Setting penalty=None will ignore the C and l1_ratio parameters")
         if self.n_jobs is not None:
             warn(N_JOBS_IS_OLD.format(self.n_jobs), FutureWarning)
         return (np.inf if penalty is None else self.C), share
 
-    def _fit_classes(self, data: PreparedData, C: float, l1_ratio: float) -> None:
-        """Fit the model to prepared data."""
+    def _fit_classes(
+        self, data: PreparedData, C: float, l1_ratio: float, on_iteration: Any
+    ) -> None:
+        """Fit the model to prepared data; `on_iteration` gets the attributes after iterations."""
         counts = data.summary.targets
         class_weight = weights_of_classes(self.class_weight, counts)
         weight = counts.weight if class_weight is None else counts.weight * class_weight
@@ -268,17 +307,23 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             loss, counts, class_weight, data.scaling, fit_intercept=self.fit_intercept
         )
         strength, shape = 1 / (C * total), (loss.n_outputs, data.rows.n_features)
-        model = GLMSpec.of(self, loss, l1_ratio * strength, (1 - l1_ratio) * strength, shape)
-        fitted = fit_glm(data, model, null, total, ClassEncoding(counts.labels, class_weight))
-        coef, intercept = fitted.coef, fitted.intercept
-        if loss.n_outputs > 1:
-            # Softmax is invariant to a shift of all classes, so at the optimum an L2 penalty makes
-            # the coefficients of a column sum to 0. Solvers converge slowly along that direction.
-            coef = coef if model.l1 else coef - coef.mean(axis=0)
-            intercept = intercept - intercept.mean()
+        l1, l2, dtype = l1_ratio * strength, (1 - l1_ratio) * strength, data.rows.dtype
+
+        def attributes(coef: np.ndarray, intercept: np.ndarray) -> dict[str, np.ndarray]:
+            if loss.n_outputs > 1:
+                # Softmax is invariant to a shift of all classes, so at the optimum an L2 penalty
+                # makes the coefficients of a column sum to 0. Solvers converge slowly along that
+                # direction.
+                coef = coef if l1 else coef - coef.mean(axis=0)
+                intercept = intercept - intercept.mean()
+            coef, intercept = (a.astype(dtype, copy=False) for a in (coef, intercept))
+            return {"coef_": coef, "intercept_": intercept}
+
         self.classes_ = counts.labels
-        self.coef_ = coef.astype(data.rows.dtype, copy=False)
-        self.intercept_ = intercept.astype(data.rows.dtype, copy=False)
+        callback = on_iteration and (lambda *weights: on_iteration(attributes(*weights)))
+        model = GLMSpec.of(self, loss, l1, l2, shape, callback)
+        fitted = fit_glm(data, model, null, total, ClassEncoding(counts.labels, class_weight))
+        vars(self).update(attributes(fitted.coef, fitted.intercept))
         self.n_iter_ = np.array([fitted.n_iter], dtype=np.int32)
         self.solver_ = fitted.solver
 

@@ -19,7 +19,6 @@ from skfleet._validation import (
     check_in_interval,
     check_option,
     check_positive_int,
-    check_several_classes,
     check_total_weight,
     unique_values,
 )
@@ -236,10 +235,10 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels in order.
-    coef_ : ndarray of shape (1, n_features) or (n_targets, n_features)
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
         Coefficients; one row for two classes.
-    intercept_ : ndarray of shape (1,) or (n_targets,)
-        Intercepts.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercepts; one for two classes, and 0.0 without `fit_intercept`.
     n_iter_ : None
         There are no iterations.
     solver_ : {"cholesky", "eigen", "svd", "nnls"}
@@ -249,8 +248,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
     Raises
     ------
     ValueError
-        If a parameter or X is invalid, there are more than 20,000 columns (5,000
-        sparse ones), or only one class.
+        If a parameter or X is invalid, or there are more than 20,000 columns (5,000 sparse ones).
 
     Notes
     -----
@@ -340,17 +338,16 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         classes, sums = products
         check_classification_targets(np.eye(2) if is_multilabel else classes)
         check_total_weight(sums.weight)
-        if not is_multilabel:
-            check_several_classes(classes)
         if len(classes) == 2 and not is_multilabel:
             sums = sums.select_targets([1])
-        # From indicators of 0 and 1 to targets of -1 and 1.
-        sums = sums.scale_targets(2.0, -1.0)
+        # From indicators of 0 and 1 to targets of -1 and 1, and of -1 for one class alone.
+        is_one_class = len(classes) == 1 and not is_multilabel
+        sums = sums.scale_targets(-2.0, 1.0) if is_one_class else sums.scale_targets(2.0, -1.0)
         self._check_parameters(len(sums.yy))
         coef, intercept = self._solve(sums, alpha, rows.dtype)
         self.classes_ = classes
         self._is_multilabel = is_multilabel
-        self.coef_ = coef.astype(rows.dtype, copy=False)
+        self.coef_ = (coef[0] if len(coef) == 1 else coef).astype(rows.dtype, copy=False)
         self.intercept_ = intercept.astype(rows.dtype, copy=False) if self.fit_intercept else 0.0
         return self
 

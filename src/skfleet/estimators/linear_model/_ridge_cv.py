@@ -7,13 +7,16 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn import get_config, metrics
 from sklearn.base import MultiOutputMixin
 from sklearn.exceptions import FitFailedWarning, UndefinedMetricWarning
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from skfleet._array import FLOAT64, asarray_like, to_host
 from skfleet._linalg import dot, is_sparse
+from skfleet._sklearn_private import accepts_sample_weight
 from skfleet._typing import Rows, Scoring, Splitter, Values, Weights
-from skfleet._validation import check_bool, check_in_interval, check_option
+from skfleet._validation import check_bool, check_option
 from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
@@ -24,8 +27,14 @@ from skfleet.estimators._metadata_routing import (
     check_splits,
     route_splitter_params,
 )
-from skfleet.estimators.linear_model._base import LinearRegressor, intercept_of, y_ndim
+from skfleet.estimators.linear_model._base import (
+    LinearRegressor,
+    check_alphas,
+    intercept_of,
+    y_ndim,
+)
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
+from skfleet.estimators.linear_model._ridge_cv_scores import fold_scores, loo_scores, scorer_for
 from skfleet.glm import (
     MAX_CONDITIONS,
     Products,
@@ -35,7 +44,14 @@ from skfleet.glm import (
     split_products,
     weights_of,
 )
+from skfleet.metrics import check_scorer
 
+# The warning of scikit-learn 1.9; an error in its 1.11.
+SVD_OF_SPARSE_ROWS = (
+    "The 'svd' mode is not supported for sparse X, we fallback to `gcv_mode='eigen'`. Passing "
+    "`gcv_mode='svd'` on sparse X will raise an error in 1.11, use the default or pass "
+    "`gcv_mode='eigen'` to suppress this warning."
+)
 # Scores that follow from sums over rows; the last one needs the errors of rows left out.
 _SCORINGS = (
     "r2",
@@ -59,16 +75,19 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
     alphas : float or array of shape (n_alphas,), default=(0.1, 1.0, 10.0)
         Penalties to try; above 0, with folds at least 0.
     {fit_intercept}
-    scoring : str, default=None
-        "r2", "neg_mean_squared_error", "neg_root_mean_squared_error", or, where each row is left
-        out in turn, "neg_mean_absolute_error". None means the negative mean squared error where
-        each row is left out, else "r2". Others are for ``GridSearchCV(Ridge(), ...)``.
+    scoring : str or callable, default=None
+        A scorer of scikit-learn's by name, or a callable ``scorer(estimator, X, y)``; for rows on
+        Dask, one of `skfleet.metrics.get_scorer_names`. None means the negative mean squared error
+        where each row is left out, else "r2". "r2", "neg_mean_squared_error",
+        "neg_root_mean_squared_error" and, where each row is left out, "neg_mean_absolute_error"
+        follow from sums; for others predictions are made.
     cv : int, splitter or iterable, default=None
         None leaves out each row in turn. Otherwise folds; the first ones hold the first rows. A
         splitter of scikit-learn's, or pairs of row numbers. For rows on Dask a splitter sees
         neither X nor y.
     gcv_mode : {"auto", "svd", "eigen"}, default=None
-        Ignored, present for compatibility with scikit-learn.
+        Ignored, present for compatibility with scikit-learn, with its warning of "svd" for sparse
+        rows.
     store_cv_results : bool, default=False
         Keep what was found for each row in `cv_results_`; only with ``cv=None``.
     alpha_per_target : bool, default=False
@@ -93,8 +112,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
     Notes
     -----
     With folds one pass over the rows for all alphas, as for :class:`ElasticNetCV`. Without, a
-    second one finds the leverage of each row for all alphas at once. Rows in blocks of unknown
-    length are counted before, where that matters.
+    second one finds the leverage of each row for all alphas at once. For a `scoring` that does not
+    follow from sums, the predictions for each row left out come to the client, ``n_samples *
+    n_targets * n_alphas`` numbers; with folds, the rows to test on are predicted for each alpha.
+    Rows in blocks of unknown length are counted before, where that matters.
 
     Examples
     --------
@@ -135,48 +156,95 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         {X_train}
         {y_targets}
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights, in training and in the scores.
+            Sample weights, in training and in the scores. Where metadata routing is enabled, in the
+            scores if `scoring` is None or requests them.
         **params : dict
-            For the splitter, where metadata routing is enabled.
+            For the scorer and the splitter, where metadata routing is enabled.
 
         {returns_fitted}
         """
         alphas = self._check_parameters()
-        params = route_splitter_params(self, params)
+        scorer = scorer_for(self, X)
+        score_params, split_params = self._route(params, sample_weight, scorer)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         check_gram_limit(rows, "RidgeCV")
         column = y_ndim(y) == 1
+        if self.gcv_mode == "svd" and rows.is_sparse and self.cv is None:
+            warn(SVD_OF_SPARSE_ROWS, FutureWarning)
+        scorer = None if self._is_score_of_sums(score_params, sample_weight) else scorer
         if self.cv is None:
-            sums, scores = self._loo_scores(rows, alphas, column)
+            sums, scores = self._loo_scores(rows, alphas, column, scorer, score_params)
+        elif scorer is None:
+            sums, scores = self._fold_scores(rows, X, y, alphas, split_params)
         else:
-            sums, scores = self._fold_scores(rows, X, y, params, alphas)
-        # where all scores are undefined, the first alpha is chosen, as in scikit-learn
+            sums, scores = fold_scores(self, scorer, rows, X, y, score_params, split_params, alphas)
+        # Where all scores are undefined, the first alpha is chosen, as in scikit-learn.
         best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=0)
-        self.alpha_ = alphas[best]
         self.best_score_ = np.take_along_axis(scores, best[None], axis=0)[0]
-        if scores.ndim == 1:
-            self.alpha_, self.best_score_ = float(self.alpha_), float(self.best_score_)
-        coef, _, _ = sums.solve_ridge(self.alpha_)
+        # The types are scikit-learn's: with folds the alpha is one of those given.
+        if self.cv is not None:
+            self.alpha_ = np.atleast_1d(self.alphas)[best]
+        elif scores.ndim > 1:
+            self.alpha_ = alphas[best]
+        else:
+            self.alpha_ = float(alphas[best])
+            if self.alpha_per_target and not column:
+                self.best_score_ = np.atleast_1d(self.best_score_)
+            elif self.scoring is not None:
+                self.best_score_ = float(self.best_score_)
+        coef, _, _ = sums.solve_ridge(np.asarray(self.alpha_, dtype=np.float64))
         intercept = intercept_of(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return the metadata routing of the scorer and the splitter.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            What `fit` takes itself, and what it hands on.
+        """
+        if self.scoring is None:
+            # It gets the weights in any case, as in scikit-learn.
+            scorer = metrics.get_scorer("r2").set_score_request(sample_weight=True)
+        else:
+            scorer = metrics.check_scoring(self, scoring=self.scoring)
+        mapping = MethodMapping().add(caller="fit", callee="score")
+        return super().get_metadata_routing().add(scorer=scorer, method_mapping=mapping)
+
+    def _route(
+        self, params: dict[str, Any], sample_weight: Any, scorer: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the parameters of the scorer and of the splitter."""
+        weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if not get_config()["enable_metadata_routing"]:
+            params = route_splitter_params(self, params)
+            if weight and self.cv is not None and not accepts_sample_weight(scorer):
+                warn(
+                    f"The scoring {scorer} does not support sample_weight, which may lead to "
+                    f"statistically incorrect results when fitting {self} with sample_weight."
+                )
+                weight = {}
+            return weight, params
+        routed = process_routing(self, "fit", **params, **weight)
+        return dict(routed["scorer"]["score"]), dict(routed["splitter"]["split"])
+
+    def _is_score_of_sums(self, score_params: dict[str, Any], sample_weight: Any) -> bool:
+        """Return whether scores follow from sums over rows, with the weights that these have."""
+        if self.scoring is None and self.cv is None:
+            return True
+        scorings = _SCORINGS if self.cv is None else _SCORINGS[:-1]
+        weights = set() if sample_weight is None else {"sample_weight"}
+        return (self.scoring or "r2") in scorings and score_params.keys() == weights
+
     def _check_parameters(self) -> np.ndarray:
         """Return the penalties to try; raise for invalid parameters."""
-        alphas = np.atleast_1d(np.asarray(self.alphas, dtype=object))
-        for alpha in alphas.ravel():
-            check_in_interval("alphas", alpha, 0, open="lr" if self.cv is None else "r")
+        alphas = check_alphas(self.alphas, allow_zero=self.cv is not None)
         check_option("gcv_mode", self.gcv_mode or "auto", ("auto", "svd", "eigen"))
         for name in ("store_cv_results", "alpha_per_target"):
             check_bool(name, getattr(self, name))
-        if self.scoring is not None:
-            known = _SCORINGS if self.cv is None else _SCORINGS[:-1]
-            if self.scoring not in known:
-                raise ValueError(
-                    f"scoring must be None or one of {', '.join(map(repr, known))}. Got "
-                    f"{self.scoring!r} instead. Use skfleet.model_selection.GridSearchCV with "
-                    "Ridge for that."
-                )
+        check_scorer(self.scoring)
         if self.cv is not None:
             check_splits(self.cv)
             for name in ("store_cv_results", "alpha_per_target"):
@@ -185,10 +253,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
                         f"{name} must be False with folds: cv!=None and {name}=True are "
                         "incompatible. Leave cv=None for each row to be left out in turn."
                     )
-        return alphas.astype(np.float64).ravel()
+        return alphas
 
     def _fold_scores(
-        self, rows: RowBlocks, X: Any, y: Any, params: dict[str, Any], alphas: np.ndarray
+        self, rows: RowBlocks, X: Any, y: Any, alphas: np.ndarray, params: dict[str, Any]
     ) -> tuple[Products, np.ndarray]:
         """Return the cross products of all rows, and the mean scores of alphas over splits."""
         options = {"centred": self.fit_intercept, "alpha": alphas, "allows_no_weight": True}
@@ -212,12 +280,22 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         return total, means
 
     def _loo_scores(
-        self, rows: RowBlocks, alphas: np.ndarray, column: bool
+        self,
+        rows: RowBlocks,
+        alphas: np.ndarray,
+        column: bool,
+        scorer: Any,
+        score_params: dict[str, Any],
     ) -> tuple[Products, np.ndarray]:
-        """Return the cross products of all rows, and the leave-one-out scores of alphas."""
+        """Return the cross products of all rows, and the leave-one-out scores of alphas.
+
+        A scorer, if any, scores predictions; without, scores follow from sums.
+        """
         engine, dtype = engine_for(rows), rows.dtype
+        store = self.store_cv_results and ("error" if self.scoring is None else "prediction")
+        store = store if scorer is None else "prediction"
         with engine.persist(rows) as rows:
-            rows = with_row_offsets(engine, rows) if self.store_cv_results else rows
+            rows = with_row_offsets(engine, rows) if store else rows
             centred = compute_products(rows, centred=self.fit_intercept, alpha=alphas)
             sums = centred if self.fit_intercept else centred.uncentered()
             values, vectors, Vt_Xy = sums.spectrum()
@@ -226,11 +304,15 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             inverse = 1 / (values[:, None] + alphas)
             leverage = 1 / sums.weight if self.fit_intercept else 0.0  # of the intercept
             known = (sums.x_mean, sums.y_mean, vectors, inverse, Vt_Xy, leverage)
-            store = self.store_cv_results and ("error" if self.scoring is None else "prediction")
             loo = map_reduce(engine, Reduction(loo_errors, combine_loo_errors), rows, known, store)
-        if store:
-            results = np.concatenate([part for _, part in sorted(loo.stored, key=itemgetter(0))])
+        stored = sorted(loo.stored, key=itemgetter(0))
+        if self.store_cv_results:
+            results = np.concatenate([part.values for part in stored])
             self.cv_results_ = (results[:, 0] if column else results).astype(dtype, copy=False)
+        if scorer is not None:
+            per_target = self.alpha_per_target and not column
+            options = {"column": column, "per_target": per_target}
+            return sums, loo_scores(scorer, stored, score_params, **options)
         squared, absolute = loo.squared, loo.absolute  # n_targets x n_alphas
         if self.scoring is None:
             # As in scikit-learn: by the number of rows here, by their weight for a named score.
@@ -269,13 +351,21 @@ def warn_of_undefined_scores(products: SplitProducts, scoring: str, n_alphas: in
     return np.any([cannot_fit, cannot_score, has_one_row], axis=0).tolist()
 
 
+class StoredRows(NamedTuple):
+    """What was found for the rows of a block, of shape (n_rows, n_targets, n_alphas)."""
+
+    first_row: int
+    values: np.ndarray
+    y: np.ndarray
+
+
 class LooErrors(NamedTuple):
     """Weighted sums of the errors of rows left out, by target and alpha."""
 
     n_rows: int
     squared: np.ndarray
     absolute: np.ndarray
-    stored: list[tuple[int, np.ndarray]]
+    stored: list[StoredRows]
 
 
 def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
@@ -299,7 +389,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     stored = []
     if store:
         part = weighted if store == "error" else y[:, :, None] - error
-        stored = [(block.row_offset or 0, part)]
+        stored = [StoredRows(block.row_offset or 0, part, y)]
     return LooErrors(
         block.n_rows, weighted.sum(axis=0), (w[:, None, None] * np.abs(error)).sum(axis=0), stored
     )

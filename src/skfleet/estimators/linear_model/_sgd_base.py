@@ -415,7 +415,8 @@ class BaseSGD(SparseCoefficients):
             if weights.t - 1 >= self.average:
                 coef, intercept = weights.mean_coef, weights.mean_intercept
         self.coef_ = coef.astype(dtype)
-        self.intercept_ = intercept.astype(dtype)
+        # The one of a single output is in double precision in any case, as in scikit-learn.
+        self.intercept_ = intercept.astype(np.float64 if len(intercept) == 1 else dtype)
         self.t_, self.n_iter_ = weights.t, n_iter
 
 

@@ -212,7 +212,9 @@ class GaussianMixture(DensityMixin, FleetEstimator):
             )
         self._set_model(best.model, rows.dtype)
         self.converged_, self.n_iter_ = best.converged, len(best.lower_bounds)
-        self.lower_bound_, self.lower_bounds_ = best.lower_bound, best.lower_bounds
+        number = rows.dtype.type
+        self.lower_bound_ = number(best.lower_bound)
+        self.lower_bounds_ = [number(bound) for bound in best.lower_bounds]
         return self
 
     def _best_of_starts(
