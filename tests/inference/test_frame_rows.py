@@ -154,9 +154,10 @@ def test_scores_of_probabilities(scoring, frame):
 @pytest.mark.parametrize("is_frame", [True, False])
 def test_a_search_with_a_wrapper_behind_first_steps(is_frame, frame):
     names = ["a", "b"]
-    X, y = dd.from_pandas(frame[names], npartitions=3), dd.from_pandas(frame["sold"], npartitions=3)
+    lazy = dd.from_pandas(frame, npartitions=3, sort=False)
+    X, y = lazy[names], lazy["sold"]
     if not is_frame:
-        X, y = X.to_dask_array(lengths=True), y.to_dask_array(lengths=True)
+        X, y = (da.from_array(x.to_numpy(), chunks=25) for x in (frame[names], frame["sold"]))
     last = ParallelPostFit(linear_model.LogisticRegression())
     grid = {"parallelpostfit__estimator__C": [0.01, 1.0]}
     options = {"cv": 3, "error_score": "raise"}
