@@ -23,13 +23,13 @@ class Pictures(ClassifierMixin, TransformerMixin, BaseEstimator):
             self.classes_ = np.asarray(classes)
             self.sums_, self.sizes_ = np.zeros(len(classes)), np.zeros(len(classes))
         for i, label in enumerate(self.classes_):
-            self.sums_[i] += X[y == label].sum()
+            self.sums_[i] += X[y == label].sum(dtype=float)
             self.sizes_[i] += X[y == label].size
         return self
 
     def predict_proba(self, X):
         means = self.sums_ / self.sizes_
-        close = np.exp(-np.abs(X.reshape(len(X), -1).mean(axis=1)[:, None] - means))
+        close = np.exp(-np.abs(X.reshape(len(X), -1).mean(axis=1, dtype=float)[:, None] - means))
         return close / close.sum(axis=1, keepdims=True)
 
     def predict(self, X):
