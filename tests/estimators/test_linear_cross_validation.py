@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_cases import CASES, make_design
-from random_examples import n_examples
 from scipy import sparse
 from sklearn import linear_model as reference
 from sklearn.model_selection import KFold, LeaveOneOut, ShuffleSplit
 
+from random_examples import n_examples
 from skfleet import estimators as ours
 
 SPLITS = [

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_examples import n_examples
 from sklearn import linear_model, model_selection, neighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from random_examples import n_examples
 from skfleet import estimators as ours
 from skfleet.blocks import RowSet
 from skfleet.model_selection import (

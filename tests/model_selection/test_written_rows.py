@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_examples import n_examples
 from sklearn import linear_model, model_selection, neighbors
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PolynomialFeatures, StandardScaler
 
+from random_examples import n_examples
 from skfleet.engine import Pickled
 from skfleet.model_selection import GridSearchCV
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows
