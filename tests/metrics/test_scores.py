@@ -332,3 +332,10 @@ def test_signatures_are_those_of_scikit_learn():
     for name in {case[0] for case in CASES}:
         ours, theirs = (inspect.signature(getattr(m, name)) for m in (metrics, reference))
         assert str(ours) == str(theirs)
+
+
+@pytest.mark.parametrize("name", ["accuracy_score", "mean_squared_error", "r2_score"])
+def test_weights_of_zero_are_refused(name):
+    y, weight = da.arange(6, chunks=4) % 2, da.zeros(6, chunks=4)
+    with pytest.raises(ValueError, match="at least one non-zero number"):
+        getattr(metrics, name)(y, y, sample_weight=weight)

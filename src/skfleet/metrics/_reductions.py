@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import or_
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -141,12 +142,25 @@ def measure_rows(metrics: Sequence[Metric], rows: RowBlocks, pred_first: bool) -
 
     Rows are persisted for several passes.
     """
-    passes = share_passes([metric.passes() for metric in metrics], "measure")
+    all_metrics = [_WEIGHT_CHECK, *metrics]  # which raises before the others divide by no weight
+    passes = share_passes([metric.passes() for metric in all_metrics], "measure")
     engine = engine_for(rows)
     is_one_pass = all(metric.is_one_pass for metric in metrics)
     with nullcontext(rows) if is_one_pass else engine.persist(rows) as persisted:
         results, _ = run_passes(passes, engine, persisted, partial(_host_pair, pred_first))
-    return results
+    return list(results[1:])
+
+
+def _has_weight(true: Any, predicted: Any, weight: Any) -> bool:
+    return weight is None or bool(np.any(weight))
+
+
+def _check_weight(has_weight: bool) -> None:
+    if not has_weight:
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+
+
+_WEIGHT_CHECK = MetricReduction(_has_weight, or_, _check_weight)
 
 
 def _host_pair(pred_first: bool, block: Block) -> Block:

@@ -28,7 +28,7 @@ class CachedRows:
         is_pickled = self._list is None and self._device_rows is None
         self._pickled = Pickled.dumps(rows if is_pickled else None)
         self.is_read_only = self._pickled.nbytes >= MMAP_THRESHOLD
-        self._content: Pickled | None = None
+        self._is_of_copy = False
 
     def copy(self) -> Any:
         """Return an object with these rows."""
@@ -42,12 +42,10 @@ class CachedRows:
         """Return whether a copy of these rows is as it was: a fit or a scorer may write into it."""
         if self._device_rows is not None:
             return is_equal(rows, self._device_rows)
-        if self._content is None:
-            # objects that were loaded may be pickled in other words than those before
-            self._content = Pickled.dumps(self.copy())
-            if self._list is None:
-                self._content = Pickled(self._content.header, self._pickled.buffers)
-        return self._content.is_equal(Pickled.dumps(rows))
+        if not self._is_of_copy:
+            # a copy may be pickled in other words than the rows that it is of
+            self._pickled, self._is_of_copy = Pickled.dumps(self.copy()), True
+        return self._pickled.is_equal(Pickled.dumps(rows))
 
 
 def _try_cache(rows: Any) -> CachedRows | None:

@@ -68,5 +68,5 @@ def in_order(part: Any, n_rows: int) -> np.ndarray:
 def without_mask(part: Any, X: Any) -> Any:
     """Return the numbers of the rows of a mask of X; other parts of a split are not changed."""
     dtype = getattr(part, "dtype", None) or np.asarray(part).dtype
-    is_mask = np.issubdtype(dtype, np.bool_) and len(part) == n_rows_of(as_indexable(X))
+    is_mask = getattr(dtype, "kind", None) == "b" and len(part) == n_rows_of(as_indexable(X))
     return np.flatnonzero(part) if is_mask else part
