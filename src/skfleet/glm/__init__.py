@@ -3,7 +3,6 @@
 from skfleet.glm._coordinate_descent import (
     PathPoint,
     Quadratic,
-    RowQuadratic,
     coordinate_descent,
     elastic_net_path,
 )
@@ -20,7 +19,6 @@ from skfleet.glm._dense_solvers import (
     rows_with_gram,
     solve_positive,
     solve_ridge,
-    solve_ridge_rows,
 )
 from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError, Tweedie
 from skfleet.glm._normal_equations import (
@@ -46,7 +44,6 @@ from skfleet.glm._product_sums import (
 )
 from skfleet.glm._proximal_solvers import proximal_gradient, proximal_newton
 from skfleet.glm._row_factor import (
-    RowFactor,
     block_row_factor,
     combine_row_factors,
     compute_row_factor,
@@ -75,8 +72,6 @@ __all__ = [
     "Products",
     "Quadratic",
     "Residuals",
-    "RowFactor",
-    "RowQuadratic",
     "SGDConfig",
     "SGDTargets",
     "SGDWeights",
@@ -110,7 +105,6 @@ __all__ = [
     "score_from_errors",
     "solve_positive",
     "solve_ridge",
-    "solve_ridge_rows",
     "split_cross_products",
     "split_products",
     "targets_of",

@@ -122,8 +122,8 @@ def _shortest(design: np.ndarray, target: np.ndarray, tol: float) -> tuple[np.nd
     rank = int(np.sum(values > smallest * values[0])) if values.size else 0
     left, values, right = left[:, :rank], values[:rank, None], right[:rank]
 
-    def solve(rest: np.ndarray) -> np.ndarray:
-        return np.asarray(right.T @ ((left.T @ rest) / values) / scale[:, None])
+    def solve(residual: np.ndarray) -> np.ndarray:
+        return np.asarray(right.T @ ((left.T @ residual) / values) / scale[:, None])
 
     solution = solve(target)
     if rank < design.shape[1]:

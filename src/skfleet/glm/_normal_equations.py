@@ -154,9 +154,9 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
     shift = astype(x_mean, dtype)
     product, cross = weighted_gram(X, shift, root, astype(factors, dtype))
     # What rounding has left of the mean, of a column of 1e6 in single precision a part of 1.
-    rest = cross[:, -1] / divisor
-    product = product - weight * rest[:, None] * rest[None, :]
-    x_mean = astype(shift, FLOAT64) + rest
+    correction = cross[:, -1] / divisor
+    product = product - weight * correction[:, None] * correction[None, :]
+    x_mean = astype(shift, FLOAT64) + correction
     return CrossProducts(weight, x_mean, y_mean, product, cross[:, :-1], yy)
 
 
