@@ -99,7 +99,8 @@ with the iterations after the best one too. The refit boosts ``best_iteration`` 
 many epochs, on all rows, without early stopping. Nothing of the last step is shared by fits.""",
     "search_attributes": """\
 best_estimator_ : estimator
-    The best candidate, fitted on all rows. Only with ``refit``.
+    The best candidate, fitted on all rows. Only with ``refit``. After a fit on Dask rows it answers
+    Dask rows lazily, of any library.
 best_score_ : float
     Mean score of the best candidate over the splits.
 best_params_ : dict
