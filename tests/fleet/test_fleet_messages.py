@@ -1,4 +1,4 @@
-"""What a fleet says: of a slow start, of parameters, of workers that end, and of no fleet at all."""
+"""What a fleet says: of a slow start, of parameters, of workers that end, and of no fleet."""
 
 from types import SimpleNamespace
 
@@ -35,7 +35,7 @@ def test_number_in_place_of_an_address():
         Fleet(4)
 
 
-@pytest.mark.parametrize("limit", ["50MB", 1, MIN_WORKER_BYTES - 1, 1e-6])
+@pytest.mark.parametrize("limit", ["50MB", MIN_WORKER_BYTES - 1, 1e-6])
 def test_memory_limit_that_the_imports_exceed(limit):
     with pytest.raises(ValueError, match="memory_limit must be at least 250 MB for a worker"):
         Fleet(n_workers=1, memory_limit=limit)
