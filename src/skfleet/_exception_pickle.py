@@ -111,7 +111,7 @@ def _has_text(kind: Any, text: str) -> bool:
 
 
 def with_text(message: Warning, text: str) -> Warning:
-    """Return a warning of the same class and attributes with another text, or itself."""
+    """Return a warning of the same class with another text; itself where there is none."""
     makers: tuple[Callable[[], Any], ...] = (
         lambda: type(message)(text),
         lambda: _rebuild(type(message), [text], vars(message)),

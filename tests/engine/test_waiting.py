@@ -1,11 +1,12 @@
 """Waiting for tasks: workers that go for good, and those that died of memory."""
 
+import gc
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
-from distributed import Client, KilledWorker
+from distributed import Client, Event, KilledWorker
 from distributed.client import FutureCancelledError
 
 from skfleet import config_context
@@ -165,3 +166,22 @@ def test_second_death_of_memory_is_a_tasks_last(client):
     # each death adds one, and distributed gives a task up above the allowed number
     assert scheduler.tasks[task.key].suspicious + 2 == scheduler.allowed_failures + 1
     gate.set()
+
+
+def test_interrupted_wait_leaves_no_errors(cluster_client, monkeypatch, caplog):
+    """Dask's own wait has a task for each future, of which each would log an error."""
+
+    def interrupt(workers):
+        raise KeyboardInterrupt
+
+    engine, event = DaskEngine(cluster_client), Event(client=cluster_client)
+    monkeypatch.setattr(_wait, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "_has_workers", interrupt)
+    tasks = [cluster_client.submit(event.wait, seconds) for seconds in range(10, 18)]
+    with pytest.raises(KeyboardInterrupt):
+        engine.gather(tasks)
+    event.set()
+    cluster_client.submit(len, ()).result()
+    del tasks
+    gc.collect()
+    assert "never retrieved" not in caplog.text

@@ -65,7 +65,7 @@ class PicklableModel:
 
 
 class UnpicklableModel(NamedTuple):
-    """What arrives of a model that cannot be pickled: the text of the error."""
+    """The text of the error that arrives in place of a model that cannot be pickled."""
 
     text: str
 

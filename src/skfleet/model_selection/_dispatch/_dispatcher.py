@@ -401,15 +401,15 @@ class FitDispatcher:
         """Record durations and results of a batch, send what follows, and report its fits."""
         fits = batch.fits
         worker, replies = result.value[0] if result.ok else ("", [])
-        made = [(fit, reply) for fit, reply in zip(fits, replies, strict=False) if reply]
+        results = [(fit, reply) for fit, reply in zip(fits, replies, strict=False) if reply]
         try:
             self._recount_slots()
             with self._lock:
                 self._in_flight.pop(batch, None)
                 self._progress.mark_begun(self._schedulers, self._in_flight)
                 scheduler = self._schedulers.of_batch(batch)
-                scheduler.batch_done([reply.seconds for _, reply in made])
-                for fit, reply in made:
+                scheduler.batch_done([reply.seconds for _, reply in results])
+                for fit, reply in results:
                     scheduler.record_duration(fit, reply.seconds, reply.shared_seconds)
                     self._progress.record(fit, reply.seconds - reply.shared_seconds)
                     origin = reply.origin
@@ -429,14 +429,14 @@ class FitDispatcher:
                     returned = fits[len(replies) :]
                     self._schedulers.add(fit for fit in returned if fit not in batch.stolen)
                 self._show_time_left()
-            self._save((fit, reply.result) for fit, reply in made)
+            self._save((fit, reply.result) for fit, reply in results)
             self._send()
         except Exception as error:
             result = BatchResult(False, error)  # unreported, joblib would wait for ever
         if not result.ok:
             for fit in fits:
                 report_result(fit, result)
-        for fit, reply in made:
+        for fit, reply in results:
             report_result(fit, BatchResult(True, [reply.result], output=reply.output))
         self._send()  # the reports may have made joblib dispatch further fits
         self._gathered_fits.notify(has_failed=not result.ok)

@@ -444,8 +444,8 @@ def _run_until(
             outcome = next(outcomes)
         except BaseException:
             # the error replaces the results of all fits; their output is sent with it
-            made = filter(None, replies)
-            drain_output(put_back=[event for reply in made for event in reply.output])
+            outputs = [reply.output for reply in replies if reply is not None]
+            drain_output(put_back=[event for output in outputs for event in output])
             raise
         if outcome is None:
             replies.append(None)

@@ -1,0 +1,132 @@
+"""Graphs of joined, grouped and shuffled frames: what has equal keys is made of equal tasks."""
+
+import logging
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask.core import get_dependencies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.pipeline import make_pipeline
+
+from random_examples import n_examples
+from skfleet.blocks._dask_collections import materialize
+from skfleet.blocks._dask_futures import is_future
+from skfleet.estimators import ColumnTransformer, Ridge, StandardScaler, TargetEncoder
+from skfleet.model_selection import GridSearchCV
+
+rng = np.random.default_rng(0)
+sales = pd.DataFrame(
+    {
+        "shop": rng.integers(0, 40, 400),
+        "amount": rng.normal(size=400),
+        "price": rng.gamma(2.0, size=400),
+        "city": rng.choice(["a", "b", "c"], 400),
+    }
+)
+
+
+def merged(frame):
+    """Join two aggregations of a frame."""
+    means = frame.groupby("shop").agg({"amount": "mean", "price": "sum"})
+    others = frame.groupby("shop").agg({"amount": "std", "price": "max", "city": "first"})
+    others = others.rename(columns={"amount": "spread", "price": "target"})
+    return means.merge(others, left_index=True, right_index=True)
+
+
+def split_out(frame):
+    grouped = frame.groupby("shop").agg(
+        {"amount": "mean", "price": "sum", "city": "first"}, split_out=2
+    )
+    return grouped.assign(target=2 * grouped.price)
+
+
+def joined_back(frame):
+    tops = frame.groupby("shop").agg({"price": "max"}).rename(columns={"price": "target"})
+    return frame.merge(tops.reset_index(), on="shop")
+
+
+def indexed(frame):
+    return frame.set_index("amount").assign(amount=frame.price, target=2 * frame.price)
+
+
+def distinct(frame):
+    return frame.drop_duplicates("shop").assign(target=lambda rows: 2 * rows.price)
+
+
+FRAMES = [merged, split_out, joined_back, indexed, distinct]
+
+
+@pytest.fixture(params=["p2p", "tasks", "disk"])
+def shuffle(request, cluster_client):
+    with (
+        cluster_client.as_current(),
+        dask.config.set({"dataframe.shuffle.method": request.param}),
+    ):
+        yield request.param
+
+
+def tasks_of(collections):
+    """Return the keys of the tasks of a graph, with those of their dependencies."""
+    graph, _ = materialize(collections, is_repeated=True)
+    return {
+        key: get_dependencies(graph, task=task)
+        for key, task in graph.items()
+        if not is_future(task)
+    }
+
+
+@given(st.data())
+@settings(max_examples=n_examples(10, 100), deadline=None)
+@pytest.mark.usefixtures("shuffle")
+def test_equal_keys_have_equal_dependencies(data):
+    """The scheduler takes the second of two graphs for the first, and warns."""
+    frame = dd.from_pandas(sales, npartitions=data.draw(st.integers(1, 4)))
+    whole = data.draw(st.sampled_from(FRAMES))(frame)
+    columns = st.lists(st.sampled_from(["amount", "price", "city"]), min_size=1, unique=True)
+    graphs = []
+    for _ in range(2):
+        X, y = whole[data.draw(columns)], whole["target"]
+        if data.draw(st.booleans()):
+            X = X.map_partitions(lambda rows: rows, enforce_metadata=False)
+        graphs.append(tasks_of(data.draw(st.sampled_from([(X,), (X, y), (y, X), (y,)]))))
+    first, second = graphs
+    assert {k: first[k] for k in first.keys() & second} == {
+        k: second[k] for k in first.keys() & second
+    }
+
+
+def test_persisted_rows_are_paired(cluster_client):
+    """Rows that are made by one shuffle stay in one order."""
+    from skfleet.blocks import row_blocks
+    from skfleet.engine import engine_for
+
+    frame = dd.from_pandas(sales.assign(number=np.arange(400.0)), npartitions=4)
+    whole = frame.shuffle("shop")
+    with cluster_client.as_current():
+        rows = row_blocks(whole[["number"]], dtype=None)
+        collections = whole[["number", "price"]], whole["number"]
+        with engine_for(rows).persist_collections(rows, collections) as (X, y):
+            assert X.npartitions == y.npartitions == 4
+            np.testing.assert_array_equal(X["number"].compute(), y.compute())
+            assert sorted(y.compute()) == list(range(400))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", FRAMES)
+def test_searches_give_keys_once(shuffle, make, caplog):
+    """No search, fit or prediction has the scheduler warn of other tasks with a key that it has."""
+    whole = make(dd.from_pandas(sales, npartitions=3))
+    X, y = whole[["amount", "city"]], whole["target"]
+    encoders = [
+        ("city", TargetEncoder(target_type="continuous"), ["city"]),
+        ("amount", StandardScaler(), ["amount"]),
+    ]
+    pipeline = make_pipeline(ColumnTransformer(encoders), Ridge())
+    with caplog.at_level(logging.WARNING, "distributed.scheduler"):
+        search = GridSearchCV(pipeline, {"ridge__alpha": [0.1, 1, 10, 100]}, cv=2).fit(X, y)
+        assert len(search.predict(X).compute()) == len(y)
+    assert "Detected different" not in caplog.text
