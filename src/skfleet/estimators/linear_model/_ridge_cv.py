@@ -304,7 +304,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
 
 
 class StoredRows(NamedTuple):
-    """What was found for the rows of a block, of shape (n_rows, n_targets, n_alphas)."""
+    """Errors or predictions of the rows of a block, of shape (n_rows, n_targets, n_alphas)."""
 
     first_row: int
     values: np.ndarray
