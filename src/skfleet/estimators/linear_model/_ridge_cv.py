@@ -352,7 +352,7 @@ def warn_of_undefined_scores(products: SplitProducts, scoring: str, n_alphas: in
 
 
 class StoredRows(NamedTuple):
-    """What was found for the rows of a block, of shape (n_rows, n_targets, n_alphas)."""
+    """Errors or predictions of the rows of a block, of shape (n_rows, n_targets, n_alphas)."""
 
     first_row: int
     values: np.ndarray
