@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn import neighbors as reference
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV as ReferenceSearch
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -123,7 +123,8 @@ def test_several_outputs(params):
     theirs = reference.KNeighborsRegressor(**params, algorithm="brute").fit(X, TARGETS)
     np.testing.assert_allclose(ours.predict(lazy(QUERIES, 31)), theirs.predict(QUERIES))
     np.testing.assert_allclose(ours.score(lazy(X), lazy(TARGETS)), theirs.score(X, TARGETS))
-    column = KNeighborsClassifier(**params).fit(lazy(X), lazy(TEXT[:, None]))
+    with pytest.warns(DataConversionWarning):
+        column = KNeighborsClassifier(**params).fit(lazy(X), lazy(TEXT[:, None]))
     assert not column.outputs_2d_
     assert column.predict(QUERIES).shape == (31,)
 

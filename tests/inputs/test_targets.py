@@ -159,6 +159,14 @@ def test_regressors_take_numbers_of_any_column(kind):
     np.testing.assert_allclose(estimators.Ridge().fit(X, unknown).coef_, expected.coef_)
 
 
+def test_several_targets_may_be_categories_under_any_names():
+    targets = pd.DataFrame({0: CODES.astype("category"), 1: TARGET})
+    lazy = dd.from_pandas(pd.concat([FRAME, targets], axis=1), npartitions=3)
+    expected = linear_model.Ridge().fit(FRAME, targets.astype(float))
+    model = estimators.Ridge().fit(lazy[["a", "b", "c"]], lazy[[0, 1]])
+    np.testing.assert_allclose(model.coef_, expected.coef_)
+
+
 @pytest.mark.parametrize("values", [[1, 2, None], [True, False, None]])
 def test_gaps_in_categories_are_refused(values):
     labels = pd.Series(pd.Categorical(values * 20))

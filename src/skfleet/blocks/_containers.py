@@ -217,22 +217,22 @@ def without_categories(X: Any) -> Any:
     Numbers and booleans with gaps are float64, as no other dtype has NaN.
     """
     if X.ndim == 1:
-        return _values_of_categories(X) if _is_categorical(X.dtype) else X
-    columns = [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if _is_categorical(dtype)]
-    return X.assign(**{column.name: _values_of_categories(column) for column in columns})
+        return X.astype(_dtype_of_values(X)) if _is_categorical(X.dtype) else X
+    names = [name for name, dtype in X.dtypes.items() if _is_categorical(dtype)]
+    return X.astype({name: _dtype_of_values(X[name]) for name in names})
 
 
 def _is_categorical(dtype: Any) -> bool:
     return getattr(dtype, "categories", None) is not None
 
 
-def _values_of_categories(column: Any) -> Any:
+def _dtype_of_values(column: Any) -> np.dtype:
     dtype = column.dtype.categories.dtype
     if not isinstance(dtype, np.dtype):
         dtype = dtype.numpy_dtype if is_numeric(dtype) else np.dtype(object)
     if dtype.kind in "biu" and column.hasnans:
         dtype = np.dtype(np.float64)
-    return column.astype(dtype)
+    return dtype
 
 
 def _is_pandas(X: Any) -> bool:
