@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from skfleet import estimators
 from skfleet.engine import counting
 from skfleet.estimators import impute as ours
+from skfleet.estimators.preprocessing import StandardScaler
 
 pytestmark = pytest.mark.filterwarnings("ignore:Skipping features without any observed")
 
@@ -274,3 +275,13 @@ def test_imputed_means_are_scaled_without_a_pass(container):
     with counting() as counts:
         estimators.StandardScaler().fit(imputer.transform(rows), sample_weight=weight)
     assert counts.passes == 1
+
+
+def test_a_later_fit_in_this_process_changes_what_is_known_of_the_rows():
+    X = np.arange(20.0).reshape(10, 2)
+    X[0, 0] = np.nan
+    rows = da.from_array(X, chunks=5)
+    imputer = ours.SimpleImputer().fit(rows)
+    filled = imputer.fit(X * 100).transform(rows)
+    scaler = StandardScaler().fit(filled)
+    np.testing.assert_allclose(scaler.mean_, np.asarray(filled).mean(axis=0))

@@ -36,7 +36,7 @@ Replacement = Callable[[Any], Any]
 
 
 class RecordedOutput(NamedTuple):
-    """What a composition makes of no rows like `meta`, in a container of ``set_output``."""
+    """Transformed rows, none, of a composition for rows like `meta`, in a container of its own."""
 
     meta: Any
     container: str

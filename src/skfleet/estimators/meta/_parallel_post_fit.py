@@ -172,7 +172,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
 
     @property
     def _fits_on_local_rows(self) -> bool:
-        """Whether ``fit`` takes rows in this process only."""
+        """Return whether ``fit`` takes rows in this process only."""
         return not isinstance(self.estimator, FleetEstimator)
 
     def __sklearn_is_fitted__(self) -> bool:
