@@ -303,7 +303,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         return sums, scores.T if per_target else scores.mean(axis=0)
 
 
-class StoredRows(NamedTuple):
+class LooRows(NamedTuple):
     """Errors or predictions of the rows of a block, of shape (n_rows, n_targets, n_alphas)."""
 
     first_row: int
@@ -317,7 +317,7 @@ class LooErrors(NamedTuple):
     n_rows: int
     squared: np.ndarray
     absolute: np.ndarray
-    stored: list[StoredRows]
+    stored: list[LooRows]
 
 
 def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
@@ -341,7 +341,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     stored = []
     if store:
         part = weighted if store == "error" else y[:, :, None] - error
-        stored = [StoredRows(block.row_offset or 0, part, y)]
+        stored = [LooRows(block.row_offset or 0, part, y)]
     return LooErrors(
         block.n_rows, weighted.sum(axis=0), (w[:, None, None] * np.abs(error)).sum(axis=0), stored
     )
