@@ -79,7 +79,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
     --------
     {diabetes}
     >>> model = ElasticNetCV(l1_ratio=[0.5, 0.9, 1.0]).fit(X, y)
-    >>> model.l1_ratio_, model.mse_path_.shape
+    >>> float(model.l1_ratio_), model.mse_path_.shape
     (1.0, (3, 100, 5))
     """
 
@@ -240,7 +240,7 @@ class LassoCV(ElasticNetCV):
     --------
     {diabetes}
     >>> model = LassoCV(alphas=20).fit(X, y)
-    >>> round(model.alpha_, 4), model.mse_path_.shape
+    >>> round(float(model.alpha_), 4), model.mse_path_.shape
     (0.0031, (20, 5))
     """
 

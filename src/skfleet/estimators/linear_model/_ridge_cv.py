@@ -351,7 +351,7 @@ def warn_of_undefined_scores(products: SplitProducts, scoring: str, n_alphas: in
     return np.any([cannot_fit, cannot_score, has_one_row], axis=0).tolist()
 
 
-class StoredRows(NamedTuple):
+class LooRows(NamedTuple):
     """Errors or predictions of the rows of a block, of shape (n_rows, n_targets, n_alphas)."""
 
     first_row: int
@@ -365,7 +365,7 @@ class LooErrors(NamedTuple):
     n_rows: int
     squared: np.ndarray
     absolute: np.ndarray
-    stored: list[StoredRows]
+    stored: list[LooRows]
 
 
 def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
@@ -389,7 +389,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     stored = []
     if store:
         part = weighted if store == "error" else y[:, :, None] - error
-        stored = [StoredRows(block.row_offset or 0, part, y)]
+        stored = [LooRows(block.row_offset or 0, part, y)]
     return LooErrors(
         block.n_rows, weighted.sum(axis=0), (w[:, None, None] * np.abs(error)).sum(axis=0), stored
     )
