@@ -16,7 +16,7 @@ from skfleet.estimators._metadata_routing import (
     check_splits,
     route_splitter_params,
 )
-from skfleet.estimators.linear_model._base import LinearRegressor, check_alphas
+from skfleet.estimators.linear_model._base import LinearRegressor, check_alphas, check_array_like
 from skfleet.estimators.linear_model._elastic_net import (
     ElasticNet,
     check_coordinate_descent,
@@ -170,7 +170,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
             check_positive_int("alphas", self.alphas)
         else:
             check_alphas(self.alphas, allow_zero=True)
-        ratios = list(np.atleast_1d(np.asarray(self.l1_ratio, dtype=np.float64)))
+        ratios = np.atleast_1d(check_array_like("l1_ratio", self.l1_ratio)).astype(np.float64).tolist()
         for ratio in ratios:
             check_in_interval("l1_ratio", ratio, 0, 1)
         if self._is_n_alphas and 0.0 in ratios:

@@ -30,7 +30,7 @@ from skfleet.estimators._metadata_routing import (
 from skfleet.estimators.linear_model._base import (
     LinearRegressor,
     check_alphas,
-    intercept_of,
+    round_model,
     y_ndim,
 )
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
@@ -193,7 +193,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             elif self.scoring is not None:
                 self.best_score_ = float(self.best_score_)
         coef, _, _ = sums.solve_ridge(np.asarray(self.alpha_, dtype=np.float64))
-        intercept = intercept_of(coef, sums, rows.dtype)
+        coef, intercept = round_model(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
