@@ -31,8 +31,8 @@ from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     LinearRegressor,
     check_class_weight,
-    round_model,
     linear_predictor,
+    round_model,
     weights_of_classes,
     y_ndim,
 )
