@@ -321,6 +321,13 @@ def validate_params(estimator: Any) -> None:
         estimator._validate_params()
 
 
+def invalid_parameter(message: str) -> Exception:
+    """Return scikit-learn's error for an invalid parameter, a ValueError and a TypeError."""
+    from sklearn.utils._param_validation import InvalidParameterError
+
+    return InvalidParameterError(message)
+
+
 def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
     """Return the ``scale_`` of a StandardScaler: 1 for columns that are constant."""
     from sklearn.preprocessing import _data

@@ -96,7 +96,7 @@ def test_least_squares_of_any_rows(shape, condition, dtype, seed, alpha):
     labels = y > np.median(y)
     model = ours.RidgeClassifier(alpha).fit(rows, labels)
     want = ridge_predictions(X, 2.0 * labels - 1, alpha)
-    np.testing.assert_allclose(deviation @ model.coef_[0].astype(float), want, atol=tol)
+    np.testing.assert_allclose(deviation @ np.ravel(model.coef_).astype(float), want, atol=tol)
 
 
 @settings(max_examples=n_examples(8, 150), deadline=None)

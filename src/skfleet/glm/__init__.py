@@ -43,6 +43,7 @@ from skfleet.glm._product_sums import (
     compute_products,
 )
 from skfleet.glm._proximal_solvers import proximal_gradient, proximal_newton
+from skfleet.glm._rounding import round_coef
 from skfleet.glm._row_factor import (
     block_row_factor,
     combine_row_factors,
@@ -101,6 +102,7 @@ __all__ = [
     "proximal_gradient",
     "proximal_newton",
     "residuals_by_split",
+    "round_coef",
     "rows_with_gram",
     "score_from_errors",
     "solve_positive",

@@ -19,11 +19,13 @@ from skfleet._array import (
 from skfleet._linalg import column_sums, gram, hstack, is_sparse, sums_down, weighted_gram
 from skfleet.blocks import Block, RowBlocks
 from skfleet.glm._coordinate_descent import Quadratic
-from skfleet.glm._dense_solvers import solve_positive, solve_ridge
+from skfleet.glm._dense_solvers import rows_with_gram, solve_positive, solve_ridge
 
 # A larger Gram matrix takes more than 3 GB, and hours to solve. That of sparse rows is dense, and
 # takes longer than a few passes.
 MAX_GRAM_COLUMNS, MAX_SPARSE_GRAM_COLUMNS = 20_000, 5_000
+# Condition number up to which the rounding of the largest eigenvalue does not show in the least.
+MAX_EIGH_CONDITION = 1e9
 
 
 def max_gram_columns(rows: RowBlocks) -> int:
@@ -87,9 +89,17 @@ class CrossProducts(NamedTuple):
         """Return the same with coefficients of at least 0, and whether they converged."""
         return solve_positive(self.gram, self.xy, alpha, max_iter)
 
-    def spectrum(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return eigenvalues and vectors of the products, and the products of these with xy."""
+    def spectrum(self, alpha: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return eigenvalues and vectors of the products, and the products of these with xy.
+
+        Eigenvalues far below the largest one are accurate where an L2 penalty `alpha` shows them.
+        """
         values, vectors = linalg.eigh(self.gram)
+        if values.max(initial=0.0) > MAX_EIGH_CONDITION * (values.min(initial=0.0) + alpha):
+            # Of columns in different units; those of a factor have the square root of the spread.
+            rows, _ = rows_with_gram(self.gram, self.xy[:, 0], 0.0)
+            _, singular, right = linalg.svd(rows, full_matrices=False)
+            values, vectors = singular**2, right.T
         return np.maximum(values, 0.0), vectors, vectors.T @ self.xy
 
     def singular_values(self) -> np.ndarray:

@@ -217,7 +217,9 @@ def _sums(
     if predictor.constant.any():
         eta = eta + asarray_like(predictor.constant, eta)
     y, weight = encode_targets(block, labels, eta)
-    value, slope, mean = loss.evaluate(y, eta)
+    # A step too far has an infinite value, from which line searches turn back.
+    with np.errstate(over="ignore", invalid="ignore"):
+        value, slope, mean = loss.evaluate(y, eta)
     if weight is not None:
         value, slope = value * weight, slope * weight[:, None]
     sums = GradientSums(

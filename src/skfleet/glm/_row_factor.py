@@ -109,8 +109,11 @@ class RowFactor(NamedTuple):
         """Return the same with coefficients of at least 0, and whether they converged."""
         return solve_positive_rows(self.design, self.target, alpha, max_iter)
 
-    def spectrum(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return eigenvalues and vectors of the products, and the products of these with xy."""
+    def spectrum(self, alpha: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return eigenvalues and vectors of the products, and the products of these with xy.
+
+        They are accurate whatever the penalty `alpha`.
+        """
         left, values, right = np.linalg.svd(self.design, full_matrices=False)
         return values**2, right.T, values[:, None] * (left.T @ self.target)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import linalg, optimize
 
+from skfleet.glm._dense_solvers import equilibrate
 from skfleet.glm._objective import ObjectiveValue
 from skfleet.glm._penalties import Penalty
 
@@ -81,7 +82,10 @@ def newton(
     `reuse_hessian`, for a start near the solution, evaluations do without the Hessian as long as
     the last one, updated by the gradients (BFGS, section 6.1), serves. Stops when the largest entry
     of the gradient is at most `tol` times that at the null model, or when no step can lower the
-    value by more than its own rounding. A start no better than the null model is replaced by it.
+    value by more than its own rounding. With a penalty, a step may lower the value by no more than
+    `tol` times that either: losses and gradients of separable classes vanish together, long before
+    the penalty has stopped the coefficients. A start no better than the null model is replaced by
+    it.
     """
     coef = start
     current = _with_penalty(objective, penalty, coef, hessian=True)
@@ -92,11 +96,14 @@ def newton(
         current = _with_penalty(objective, penalty, coef, hessian=True)
     hessian: Any = current.hessian
     gradient_tol = tol * null.kkt_violation(penalty, np.abs(current.gradient))
+    # Without a penalty the loss of separable classes falls for ever.
+    no_optimum = not penalty.l2.any()
     for n_iter in range(max_iter):
-        if np.abs(current.gradient).max(initial=0.0) <= gradient_tol:
-            return Solution(coef, n_iter, True, "newton")
         step = _newton_step(hessian, current.gradient)
         decrement = -float(current.gradient @ step)
+        is_small = np.abs(current.gradient).max(initial=0.0) <= gradient_tol
+        if is_small and (no_optimum or decrement <= tol * abs(current.value)):
+            return Solution(coef, n_iter, True, "newton")
         logger.debug("newton %d: value %.15g, decrement %.3g", n_iter, current.value, decrement)
         rounding = 8 * EPS * max(abs(current.value), np.finfo(np.float64).tiny)
         size = 1.0
@@ -113,7 +120,7 @@ def newton(
                 return Solution(coef, n_iter + 1, True, "newton")
             size /= 2
         else:
-            return Solution(coef, n_iter + 1, False, "newton")
+            return Solution(coef, n_iter + 1, bool(is_small), "newton")
         coef = coef + size * step
         if trial.hessian is not None:
             hessian = trial.hessian
@@ -190,16 +197,18 @@ def _updated(hessian: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.nd
 def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Solve hessian @ step = -gradient; the minimum-norm solution for a singular Hessian."""
     eps = EPS * len(hessian)
+    # The penalty of a small column is large to that of others.
+    unit, scale = equilibrate(hessian)
     with suppress(linalg.LinAlgError):
-        factor = linalg.cho_factor(hessian, lower=True)
+        factor = linalg.cho_factor(unit, lower=True)
         pivots = np.diag(factor[0]) ** 2
         if pivots.min() > 100 * eps * pivots.max():
-            return -linalg.cho_solve(factor, gradient)
+            return -linalg.cho_solve(factor, gradient / scale) / scale
     # Collinear columns: directions that are lost in rounding get no step.
-    values, vectors = linalg.eigh(hessian)
+    values, vectors = linalg.eigh(unit)
     mask = values > eps * values[-1]
     along = vectors[:, mask]
-    return -along @ ((along.T @ gradient) / values[mask])
+    return -along @ ((along.T @ (gradient / scale)) / values[mask]) / scale
 
 
 def lbfgs(
@@ -217,12 +226,15 @@ def lbfgs(
 
     An iteration is one evaluation of value and gradient where its first step is taken. Stops when
     the largest entry of the gradient times `measure` is at most `tol` times that of the null model,
-    or when the value falls by its rounding only. `callback` gets the coefficients at the start and
+    and with a penalty the last iteration lowered the value by no more than `tol` times that, or
+    when the value falls by its rounding only. `callback` gets the coefficients at the start and
     after each iteration, of which there is an empty one where no step is taken.
     """
     evaluation = _with_penalty(objective, penalty, start, hessian=False)
     largest = null.kkt_violation(penalty, np.abs(evaluation.gradient), measure)
     is_first = True  # the first evaluation was made above
+    last_value = evaluation.value
+    no_optimum = not penalty.l2.any()
 
     def max_gradient() -> float:
         return float(np.max(np.abs(evaluation.gradient) * measure, initial=0.0))
@@ -235,9 +247,12 @@ def lbfgs(
         return evaluation.value, evaluation.gradient
 
     def stop(intermediate_result: Any) -> None:
+        nonlocal last_value
         if callback is not None:
             callback(intermediate_result.x)
-        if max_gradient() <= tol * largest:
+        change, last_value = last_value - evaluation.value, evaluation.value
+        is_settled = no_optimum or change <= tol * abs(evaluation.value)
+        if max_gradient() <= tol * largest and is_settled:
             raise StopIteration
 
     if callback is not None:

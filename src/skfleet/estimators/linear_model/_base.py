@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any, Self
 
@@ -19,12 +20,13 @@ from skfleet._array import (
     to_host,
 )
 from skfleet._linalg import affine, dense_rows, is_sparse
+from skfleet._sklearn_private import invalid_parameter
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_in_interval
 from skfleet.blocks import RowBlocks, check_rows
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._docstrings import document
-from skfleet.glm import Products
+from skfleet.glm import Products, round_coef
 from skfleet.inference import OutputSpec, class_names
 from skfleet.metrics import accuracy_score, r2_score
 
@@ -34,12 +36,9 @@ def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
     return affine(X, model[0].T, model[1])
 
 
-def intercept_of(coef: np.ndarray, sums: Products, dtype: Any) -> np.ndarray:
-    """Return the intercepts for coefficients that are rounded to the precision of the rows.
-
-    Through the means, whose products with what is rounded off may be large.
-    """
-    return np.asarray(sums.y_mean - coef.astype(dtype).astype(np.float64) @ sums.x_mean)
+def round_model(coef: np.ndarray, sums: Products, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients and intercepts by target, in the precision of the rows."""
+    return round_coef(coef, sums.x_mean, sums.y_mean, dtype)
 
 
 def y_ndim(y: Any) -> int:
@@ -47,9 +46,26 @@ def y_ndim(y: Any) -> int:
     return len(y.shape) if hasattr(y, "shape") else np.asarray(y).ndim
 
 
+def check_array_like(name: str, values: Any) -> np.ndarray:
+    """Return a number, or an array-like of numbers, as an array of objects.
+
+    Raise scikit-learn's error, a ValueError and a TypeError, for what it does not iterate.
+    """
+    array = np.asarray(values, dtype=object)
+    is_number = isinstance(values, Real)
+    if array.ndim == 0 and not is_number and not hasattr(values, "__array__"):
+        advice = f"Give list({name})." if isinstance(values, Iterable) else "Give a list of them."
+        advice = "Give numbers." if isinstance(values, str) else advice
+        raise invalid_parameter(
+            f"{name} must be a number or an array-like of numbers. Got a {type(values).__name__} "
+            f"instead. {advice}"
+        )
+    return array
+
+
 def check_alphas(alphas: Any, *, allow_zero: bool) -> np.ndarray:
     """Return penalties to try as an array of numbers; raise as scikit-learn does for others."""
-    values = np.atleast_1d(np.asarray(alphas, dtype=object))
+    values = np.atleast_1d(check_array_like("alphas", alphas))
     if values.ndim > 1:
         raise ValueError(
             f"alphas must have one dimension. Got {values.ndim} instead. Give them in a list."

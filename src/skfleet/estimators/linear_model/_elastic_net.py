@@ -16,7 +16,7 @@ from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators.linear_model._base import LinearRegressor, intercept_of, y_ndim
+from skfleet.estimators.linear_model._base import LinearRegressor, round_model, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
     fit_iteratively,
@@ -220,7 +220,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self.dual_gap_: Any = np.array([point.dual_gap for point in points], dtype=rows.dtype)
         if n_targets == 1:
             self.n_iter_, self.dual_gap_ = self.n_iter_[0], self.dual_gap_[0]
-        intercept = intercept_of(coef, sums, rows.dtype)
+        coef, intercept = round_model(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=n_targets == 1, column=column)
         return points
 

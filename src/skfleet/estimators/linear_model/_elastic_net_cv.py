@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_scalar
 
 from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
 from skfleet._validation import check_in_interval, check_positive_int
@@ -16,7 +17,7 @@ from skfleet.estimators._metadata_routing import (
     check_splits,
     route_splitter_params,
 )
-from skfleet.estimators.linear_model._base import LinearRegressor, check_alphas
+from skfleet.estimators.linear_model._base import LinearRegressor, check_alphas, check_array_like
 from skfleet.estimators.linear_model._elastic_net import (
     ElasticNet,
     check_coordinate_descent,
@@ -170,9 +171,11 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
             check_positive_int("alphas", self.alphas)
         else:
             check_alphas(self.alphas, allow_zero=True)
-        ratios = list(np.atleast_1d(np.asarray(self.l1_ratio, dtype=np.float64)))
-        for ratio in ratios:
+        values = np.atleast_1d(check_array_like("l1_ratio", self.l1_ratio))
+        for ratio in values:
+            check_scalar(ratio, "l1_ratio", Real)
             check_in_interval("l1_ratio", ratio, 0, 1)
+        ratios = list(values.astype(np.float64))
         if self._is_n_alphas and 0.0 in ratios:
             raise ValueError(
                 "l1_ratio must be above 0 for a path of alphas. Got 0 instead. Give the alphas."

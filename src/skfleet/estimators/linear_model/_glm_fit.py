@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skfleet._array import is_not_numpy
+from skfleet._array import FLOAT64, is_not_numpy
 from skfleet._config import get_config
 from skfleet._linalg import dense_rows
 from skfleet._validation import check_total_weight
@@ -43,6 +43,7 @@ from skfleet.glm import (
     lbfgs,
     newton,
     proximal_newton,
+    round_coef,
 )
 
 # Up to this size a Hessian costs less than the passes it saves. Sparse products are slow; passes
@@ -121,7 +122,9 @@ def _scaling(summary: DataSummary, dtype: Any, *, centred: bool) -> Scaling:
     # The deviation of a constant column is rounding error, which must not be scaled up.
     flat = deviation <= 10 * np.finfo(dtype).eps * np.abs(columns.mean)
     scale = np.where(flat | (deviation == 0), 1.0, deviation)
-    return Scaling(columns.mean if centred else np.zeros_like(scale), scale)
+    # Rows are centred in their own precision, in which they subtract what this subtracts.
+    mean = columns.mean.astype(dtype).astype(np.float64)
+    return Scaling(mean if centred else np.zeros_like(scale), scale)
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,11 @@ def fit_glm(
     4. Solve, and undo the scaling; warn where the solver did not converge.
     """
     engine, rows, summary, scaling = data
-    loss, n_features = model.loss, rows.n_features
+    loss, n_features, dtype = model.loss, rows.n_features, rows.dtype
+    if rows.n_rows is not None and rows.n_rows <= n_features:
+        # Few rows leave directions that only the penalty keeps short, less than rounding in single
+        # precision does.
+        rows = replace(rows, dtype=FLOAT64)
     size = n_features + model.fit_intercept
     out_of_core = engine.is_out_of_core(rows)
     max_newton_coef = MAX_NEWTON_COEF_SPARSE if rows.is_sparse else MAX_NEWTON_COEF
@@ -199,12 +206,10 @@ def fit_glm(
 
     def unscaled(coef: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         coef = coef.reshape(loss.n_outputs, size)
-        # Rounded as the estimator has them, as their products with large means are not small.
-        unscaled = (coef[:, :n_features] / scaling.scale).astype(rows.dtype).astype(np.float64)
-        intercept = np.zeros(loss.n_outputs)
-        if model.fit_intercept:
-            intercept = coef[:, n_features] - unscaled @ scaling.shift
-        return unscaled, intercept
+        unscaled = coef[:, :n_features] / scaling.scale
+        if not model.fit_intercept:
+            return unscaled, np.zeros(loss.n_outputs)
+        return round_coef(unscaled, scaling.shift, coef[:, n_features], dtype)
 
     options: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
     if solver is lbfgs:

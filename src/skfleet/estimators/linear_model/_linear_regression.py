@@ -9,7 +9,7 @@ from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_bool, check_in_interval
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators.linear_model._base import LinearRegressor, intercept_of, y_ndim
+from skfleet.estimators.linear_model._base import LinearRegressor, round_model, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
     fit_iteratively,
@@ -124,6 +124,6 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
                 known = sums.singular_values()[:n_values]
                 values[: len(known)] = known
                 self.rank_, self.singular_ = rank, values
-        intercept = intercept_of(coef, sums, rows.dtype)
+        coef, intercept = round_model(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=column, column=column)
         return self

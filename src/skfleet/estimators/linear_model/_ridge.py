@@ -31,8 +31,8 @@ from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     LinearRegressor,
     check_class_weight,
-    intercept_of,
     linear_predictor,
+    round_model,
     weights_of_classes,
     y_ndim,
 )
@@ -111,7 +111,7 @@ class _BaseRidge:
         else:
             coef, self.solver_, _ = sums.solve_ridge(alpha)
         self.n_iter_ = None
-        return coef, intercept_of(coef, sums, dtype)
+        return round_model(coef, sums, dtype)
 
 
 @document

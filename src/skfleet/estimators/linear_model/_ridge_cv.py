@@ -12,7 +12,7 @@ from sklearn.base import MultiOutputMixin
 from sklearn.exceptions import FitFailedWarning, UndefinedMetricWarning
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
-from skfleet._array import FLOAT64, asarray_like, to_host
+from skfleet._array import FLOAT64, asarray_like, dtype_of, to_host
 from skfleet._linalg import dot, is_sparse
 from skfleet._sklearn_private import accepts_sample_weight
 from skfleet._typing import Rows, Scoring, Splitter, Values, Weights
@@ -30,7 +30,7 @@ from skfleet.estimators._metadata_routing import (
 from skfleet.estimators.linear_model._base import (
     LinearRegressor,
     check_alphas,
-    intercept_of,
+    round_model,
     y_ndim,
 )
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
@@ -193,7 +193,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             elif self.scoring is not None:
                 self.best_score_ = float(self.best_score_)
         coef, _, _ = sums.solve_ridge(np.asarray(self.alpha_, dtype=np.float64))
-        intercept = intercept_of(coef, sums, rows.dtype)
+        coef, intercept = round_model(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
@@ -298,7 +298,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             rows = with_row_offsets(engine, rows) if store else rows
             centred = compute_products(rows, centred=self.fit_intercept, alpha=alphas)
             sums = centred if self.fit_intercept else centred.uncentered()
-            values, vectors, Vt_Xy = sums.spectrum()
+            values, vectors, Vt_Xy = sums.spectrum(float(alphas.min()))
             if values.max(initial=0.0) > MAX_CONDITIONS["float32"] * (values.min() + alphas.min()):
                 rows = replace(rows, dtype=FLOAT64)
             inverse = 1 / (values[:, None] + alphas)
@@ -373,10 +373,11 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     x_mean, y_mean, vectors, inverse, Vt_Xy, intercept_leverage = known
     X = block.X
     # Sparse rows are centred after the rotation, which is dense in any case.
-    X_rotated = dot(X if is_sparse(X) else X - asarray_like(x_mean, X), vectors)
+    shift = np.zeros_like(x_mean) if is_sparse(X) else x_mean.astype(dtype_of(X)).astype(FLOAT64)
+    X_rotated = dot(X if is_sparse(X) else X - asarray_like(shift, X), vectors)
     X_rotated = to_host(X_rotated).astype(np.float64, copy=False)
-    if is_sparse(X):
-        X_rotated = X_rotated - x_mean @ vectors
+    # What the precision of the rows leaves of the means, of a column of 1e6 a part of 1.
+    X_rotated = X_rotated - (x_mean - shift) @ vectors
     y = to_host(block.y).astype(np.float64).reshape(block.n_rows, -1)
     weight = weights_of(block)
     w = np.ones(block.n_rows) if weight is None else to_host(weight)

@@ -12,7 +12,7 @@ from sklearn.model_selection import check_cv
 
 from skfleet.blocks import RowBlocks, RowSet, is_lazy, split_per_sample
 from skfleet.engine import CountedRows
-from skfleet.estimators.linear_model._base import intercept_of
+from skfleet.estimators.linear_model._base import round_model
 from skfleet.estimators.linear_model._ridge import Ridge
 from skfleet.glm import Products, split_products
 from skfleet.metrics import get_scorer
@@ -98,6 +98,6 @@ def _fitted_ridge(
             setattr(model, name, getattr(estimator, name))
     coef, model.solver_, _ = sums.solve_ridge(alpha)
     model.n_iter_ = None
-    intercept = intercept_of(coef, sums, rows.dtype)
+    coef, intercept = round_model(coef, sums, rows.dtype)
     model._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
     return model
