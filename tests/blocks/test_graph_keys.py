@@ -50,7 +50,8 @@ def joined_back(frame):
 
 
 def indexed(frame):
-    return frame.set_index("amount").assign(amount=frame.price, target=2 * frame.price)
+    by_amount = frame.set_index("amount")
+    return by_amount.assign(amount=by_amount.price, target=2 * by_amount.price)
 
 
 def distinct(frame):
