@@ -152,6 +152,15 @@ def test_equal_keys_of_arrays_have_equal_dependencies(cluster_client, data):
             np.testing.assert_array_equal(np.concatenate(values), x.compute())
 
 
+def test_fused_tasks_have_keys_of_their_own():
+    rows = da.from_array(np.ones((100, 3)), chunks=(40, 3)).rechunk((30, 3))
+    X, y = rows[:, :2], rows[:, 2]
+    alone, joint = tasks_of([X]), tasks_of([X, y])
+    shared = alone.keys() & joint.keys()
+    assert {key: alone[key] for key in shared} == {key: joint[key] for key in shared}
+    assert tasks_of([X]) == alone
+
+
 def test_arrays_in_one_graph_share_their_tasks():
     rows = da.from_array(np.ones((40, 3)), chunks=(10, 3)).map_blocks(lambda block: block + 1)
     graphs = [materialize([rows[:, :2], rows[:, 2]])[0] for _ in range(2)]
