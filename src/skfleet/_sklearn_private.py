@@ -27,6 +27,11 @@ def is_fit(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> boo
     )
 
 
+def score_function(scorer: Any) -> Any:
+    """Return the function of a scorer that was made of one; None for other scorers."""
+    return getattr(scorer, "_score_func", None)
+
+
 def scorers_of(scorer: Any) -> dict[str | None, Any]:
     """Return the scorers of a search's scorer by name; None is the name of a single one.
 

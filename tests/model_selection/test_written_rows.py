@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from sklearn import linear_model, model_selection, neighbors
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
+from sklearn.metrics import make_scorer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PolynomialFeatures, StandardScaler
 
 from random_examples import n_examples
 from skfleet.engine import Pickled
-from skfleet.model_selection import GridSearchCV
+from skfleet.model_selection import GridSearchCV, SuccessiveHalvingSearchCV
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows
 
 pytestmark = pytest.mark.usefixtures("on_cluster")
@@ -162,3 +163,48 @@ def test_cached_rows_know_their_content(rows):
 def test_bytes_of_the_same_memory_are_equal():
     assert Pickled.dumps(ROWS).is_equal(Pickled.dumps(ROWS))
     assert not Pickled.dumps(ROWS).is_equal(Pickled.dumps(ROWS[:1]))
+
+
+class WritingSGD(linear_model.SGDClassifier):
+    """Classifier that writes into the rows that it has learned, and knows what they were."""
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        self.sums_ = {*getattr(self, "sums_", ()), round(float(np.abs(X).to_numpy().sum()), 6)}
+        super().partial_fit(X, y, classes=classes, sample_weight=sample_weight)
+        X.iloc[:] = 0.0
+        return self
+
+
+def total(estimator, X, y):
+    """Score the rows themselves, and write into them."""
+    value = float(np.abs(X).to_numpy().sum())
+    X.iloc[:] = 0.0
+    return value
+
+
+def inverted(y_true, y_pred):
+    value = float(np.sum(y_true))
+    y_true[:] = 1 - y_true
+    return value
+
+
+@pytest.mark.parametrize("estimator", [linear_model.SGDClassifier(), WritingSGD()])
+def test_candidates_of_adaptive_searches_have_rows_of_their_own(estimator):
+    X, y = pd.DataFrame(ROWS, columns=list("abcd")), LABELS.copy()
+    labels = make_scorer(inverted)
+    search = SuccessiveHalvingSearchCV(
+        estimator,
+        {"alpha": [1e-4, 1e-3, 1e-2, 1e-1]},
+        n_initial_parameters=4,
+        scoring={"total": total, "total again": total, "labels": labels, "labels again": labels},
+        refit="labels",
+        random_state=0,
+    ).fit(X, y)
+    np.testing.assert_array_equal(X, ROWS)
+    np.testing.assert_array_equal(y, LABELS)
+    scores = {name: search.cv_results_[f"mean_test_{name}"] for name in search.scorer_}
+    assert np.ptp(scores["total"]) == 0 < scores["total"].min()
+    assert not scores["total again"].any()
+    assert np.ptp(scores["labels"]) == 0 < scores["labels"].min()
+    assert set(scores["labels"] + scores["labels again"]) == {np.ceil(0.15 * len(y))}
+    assert len(getattr(search.best_estimator_, "sums_", {0})) == 1

@@ -8,6 +8,8 @@ from typing import Any
 from sklearn import get_config
 from sklearn.metrics import get_scorer
 
+from skfleet._sklearn_private import score_function
+
 
 def scorer_name(scorer: Any, supported: frozenset[str]) -> str | None:
     """Return the name of a scorer if it is one of these of scikit-learn."""
@@ -20,6 +22,12 @@ def scorer_name(scorer: Any, supported: frozenset[str]) -> str | None:
 def takes_rows(scorer: Any) -> bool:
     """Return whether a scorer is a function of the user's that is given the rows themselves."""
     return not isinstance(scorer, str) and type(scorer).__module__ != "sklearn.metrics._scorer"
+
+
+def may_write(scorer: Any) -> bool:
+    """Return whether a scorer calls a function of the user's, which may write into its rows."""
+    module = getattr(score_function(scorer), "__module__", None) or "sklearn."
+    return takes_rows(scorer) or not module.startswith(("sklearn.", "skfleet."))
 
 
 @cache

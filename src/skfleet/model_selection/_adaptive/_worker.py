@@ -20,7 +20,8 @@ from skfleet._captured_output import OutputEvent, capture_output, process_token
 from skfleet._config import config_context, get_config
 from skfleet._exception_pickle import PicklableException
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
-from skfleet.blocks import Block, BlockRef, concat_rows
+from skfleet._sklearn_private import scorers_of
+from skfleet.blocks import Block, BlockRef, concat_rows, take_block_rows
 from skfleet.engine import (
     DeviceArrayCache,
     Holdout,
@@ -35,6 +36,8 @@ from skfleet.engine import (
 from skfleet.metrics import ResponseScorer, host_values
 from skfleet.model_selection._adaptive._data import BatchOrder, BatchSpec, open_rows, rows_of_batch
 from skfleet.model_selection._device_scorer import device_scorer
+from skfleet.model_selection._scorer_names import may_write
+from skfleet.model_selection._shared_fits._registry import writes_into_rows
 
 
 class Failure(NamedTuple):
@@ -201,12 +204,25 @@ def _train_batches(
     return TrainedModel(model, calls.stop, n_samples, seconds)
 
 
-def _test_rows(context: TrainingContext, model: Any, block_ref: BlockRef) -> Block:
-    """Open test rows, with X on the device if the model accepts device arrays."""
+def _test_rows(
+    context: TrainingContext, model: Any, block_ref: BlockRef, scorer: Any = "score"
+) -> Block:
+    """Open test rows, with X on the device if the model accepts device arrays.
+
+    They are a copy where the model or a scorer may write into them: other candidates and later
+    rounds are scored on them too.
+    """
     rows = open_rows(block_ref)
-    if not accepts_device_arrays(model):
-        return rows
-    return rows._replace(X=context.device_cache.get(("scored", block_ref.number), rows.X))
+    if accepts_device_arrays(model):
+        rows = rows._replace(X=context.device_cache.get(("scored", block_ref.number), rows.X))
+    is_written = writes_into_rows(model.get_params()) or any(
+        map(may_write, scorers_of(scorer).values())
+    )
+    return _copied(rows) if is_written else rows
+
+
+def _copied(rows: Block) -> Block:
+    return take_block_rows(rows, np.arange(rows.n_rows))
 
 
 def partial_fit_rows(model: Any, rows: Block, context: TrainingContext) -> None:
@@ -226,7 +242,7 @@ def _per_sample_params(rows: Block, names: Sequence[str]) -> dict[str, Any]:
 def _score(context: TrainingContext, trained: TrainedModel, test: BlockRef) -> TrainedModel:
     """Score a candidate on the test rows, which are one block."""
     start = time.perf_counter()
-    rows = _test_rows(context, trained.model, test)
+    rows = _test_rows(context, trained.model, test, context.scorer)
     params = _per_sample_params(rows, context.per_sample_score_params)
     scorer = device_scorer(context.scorer) if is_not_numpy(rows.X) else context.scorer
     with _returning_numpy(trained.model, rows) as model:
@@ -328,7 +344,7 @@ def train_on_test_rows(
     model = copy_learner(trained.model)
     for _ in range(epochs):
         for block_ref in block_refs:
-            partial_fit_rows(model, _test_rows(context, model, block_ref), context)
+            partial_fit_rows(model, _copied(_test_rows(context, model, block_ref)), context)
     attributes_to_host(learner_of(model))
     return replace(trained, model=model)
 
