@@ -40,7 +40,7 @@ MAX_FACTOR_COLUMNS = 5000
 
 @dataclass(frozen=True)
 class ProductKind:
-    """How products are summed up: of the rows of a block with targets and weights, and combined."""
+    """A way to sum products up: of the rows of a block with targets and weights, and combined."""
 
     of_rows: Callable[[Block, Any, Any], Any]
     combine: Callable[[Any, Any], Any]
