@@ -129,7 +129,7 @@ def public_attributes(search):
 
 
 @pytest.mark.parametrize(
-    "kind, drawn", [(GridSearchCV, {}), (HalvingGridSearchCV, {"random_state": 0})]
+    ("kind", "drawn"), [(GridSearchCV, {}), (HalvingGridSearchCV, {"random_state": 0})]
 )
 def test_code_that_compares_public_attributes_sees_scikit_learns(kind, drawn):
     kinds = kind, kind, getattr(reference, kind.__name__)
