@@ -34,7 +34,7 @@ SUITES = {
     "metrics": Suite(
         [
             f"metrics/tests/test_{x}.py"
-            for x in ("classification", "ranking", "regression", "score_objects")
+            for x in ("classification", "ranking", "regression", "common", "score_objects")
         ]
         + ["tests/test_calibration.py"],
         "metrics -get_scorer -check_scoring -get_scorer_names",
