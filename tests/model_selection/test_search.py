@@ -118,6 +118,27 @@ def test_randomized_search_gives_scikit_learns_results(planned):
     assert ours.best_params_ == theirs.best_params_
 
 
+def public_attributes(search):
+    """Give what code sees that compares all attributes of two searches, but times."""
+    names = [name for name in dir(search) if name.endswith("_") and not name.startswith("_")]
+    values = {name: getattr(search, name) for name in names if name != "refit_time_"}
+    results = values.pop("cv_results_")
+    values |= {name: list(v) for name, v in results.items() if not name.endswith("_time")}
+    values |= {name: str(values[name]) for name in ("best_estimator_", "scorer_")}
+    return values
+
+
+@pytest.mark.parametrize(
+    ("kind", "drawn"), [(GridSearchCV, {}), (HalvingGridSearchCV, {"random_state": 0})]
+)
+def test_code_that_compares_public_attributes_sees_scikit_learns(kind, drawn):
+    kinds = kind, kind, getattr(reference, kind.__name__)
+    searches = [search(SVC(), {"C": [0.1, 1, 10]}, cv=3, **drawn).fit(X, y) for search in kinds]
+    first, second, other = map(public_attributes, searches)
+    np.testing.assert_equal(first, second)
+    np.testing.assert_equal(first, other)
+
+
 @pytest.mark.parametrize("kind", [HalvingGridSearchCV, HalvingRandomSearchCV])
 @pytest.mark.parametrize("resource", ["n_samples", "n_estimators"])
 def test_halving_gives_scikit_learns_results(kind, resource, planned):

@@ -162,6 +162,12 @@ class Silent:
     teardown = on_fit_task_begin = on_fit_task_end = setup
 
 
+class NoScore(SVC):
+    @property
+    def score(self):
+        raise AttributeError
+
+
 def raising_scorer(estimator, X, y):
     raise ValueError("no score")
 
@@ -182,6 +188,12 @@ def test_misspelt_parameter_of_a_pipeline_is_told_as_scikit_learn_does(kind, nam
             search.fit(X, y)
         messages.append(str(error.value))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("kind", [GridSearchCV, reference.GridSearchCV])
+def test_estimator_without_a_score_is_told_before_its_rows_are(kind):
+    with pytest.raises(TypeError, match="no scoring"):
+        kind(NoScore(), {"C": [1, 2]}).fit([[1]])
 
 
 def test_failing_scorer_is_scikit_learns_nan_or_error():

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from sklearn.metrics import check_scoring
 
 from skfleet._captured_output import deduplicate_warnings
 from skfleet._config import config_context
@@ -118,8 +119,10 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
             )
         if self.time_budget is not None:
             check_in_interval("time_budget", self.time_budget, 0, open="l")
-        check_input_rows(self.estimator, X, y, type(self).__name__)
         check_scorer(self.scoring)
+        if self.scoring is None:
+            check_scoring(self.estimator)
+        check_input_rows(self.estimator, X, y, type(self).__name__)
         check_early_stopping(self, y, params)
         with fleet_backend():
             original = {"X": X, "y": y, **params}
