@@ -193,12 +193,13 @@ def test_single_precision_is_that_of_the_attributes_alone(kind, blobs):
     ours, double = GaussianMixture(**options).fit(X), GaussianMixture(**options)
     double.fit(X.astype(np.float64))
     assert ours.n_iter_ == double.n_iter_
-    assert ours.lower_bounds_ == double.lower_bounds_
-    for name in PARAMETERS:
+    for name in (*PARAMETERS, "lower_bound_"):
         assert getattr(ours, name).dtype == np.float32
         np.testing.assert_array_equal(
             getattr(ours, name), getattr(double, name).astype(np.float32), err_msg=name
         )
+    assert {bound.dtype for bound in ours.lower_bounds_} == {np.dtype(np.float32)}
+    assert ours.lower_bounds_ == [np.float32(bound) for bound in double.lower_bounds_]
     assert ours.predict_proba(X).dtype == ours.score_samples(X).dtype == np.float32
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import log_softmax
 from sklearn import linear_model as reference
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet.engine import counting
@@ -347,9 +347,10 @@ def test_single_precision_stays_single(kind):
         (LogisticRegression(C=0), "C must be"),
         (LogisticRegression(C=-1), "C must be"),
         (LogisticRegression(tol=-1), "tol must be"),
-        (LogisticRegression(max_iter=0), "max_iter must be"),
+        (LogisticRegression(max_iter=-1), "max_iter must be"),
         (LogisticRegression(l1_ratio=1.5), "l1_ratio must be"),
-        (LogisticRegression(dual=True), "dual must be"),
+        (LogisticRegression(dual=1), "dual must be"),
+        (LogisticRegression(dual=True), "supports only dual=False, got dual=True"),
         (LogisticRegression(class_weight="even"), "class_weight must be"),
         (LogisticRegression(class_weight={0: -1}), "class_weight must"),
     ],
@@ -434,8 +435,12 @@ def test_other_kinds_of_lazy_rows():
     with pytest.raises(TypeError, match="Got Delayed"):
         Ridge().fit(dask.delayed(X), X[:, 0])
     with counting() as counts, pytest.raises(ValueError, match="y should be a 1d array"):
-        LogisticRegression().fit(rows, rows[:, :1] > 0)
+        LogisticRegression().fit(rows, rows[:, :2] > 0)
     assert counts.tasks == 0
+    with pytest.warns(DataConversionWarning, match="column-vector y"):
+        got = LogisticRegression().fit(rows, rows[:, :1] > 0)
+    want = LogisticRegression().fit(rows, rows[:, 0] > 0)
+    np.testing.assert_array_equal(got.coef_, want.coef_)
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["numpy", "dask"])

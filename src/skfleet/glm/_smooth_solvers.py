@@ -98,12 +98,13 @@ def newton(
     gradient_tol = tol * null.kkt_violation(penalty, np.abs(current.gradient))
     # Without a penalty the loss of separable classes falls for ever.
     no_optimum = not penalty.l2.any()
-    for n_iter in range(max_iter):
+    for n_iter in range(max_iter + 1):
         step = _newton_step(hessian, current.gradient)
         decrement = -float(current.gradient @ step)
         is_small = np.abs(current.gradient).max(initial=0.0) <= gradient_tol
-        if is_small and (no_optimum or decrement <= tol * abs(current.value)):
-            return Solution(coef, n_iter, True, "newton")
+        converged = bool(is_small and (no_optimum or decrement <= tol * abs(current.value)))
+        if converged or n_iter == max_iter:
+            break
         logger.debug("newton %d: value %.15g, decrement %.3g", n_iter, current.value, decrement)
         rounding = 8 * EPS * max(abs(current.value), np.finfo(np.float64).tiny)
         size = 1.0
@@ -130,8 +131,7 @@ def newton(
         reduction_ratio = np.abs(trial.gradient).max() / np.abs(current.gradient).max()
         reuse_hessian = reuse_hessian and bool(reduction_ratio <= NEWTON_REDUCTION_RATIO)
         current = trial
-    converged = np.abs(current.gradient).max(initial=0.0) <= gradient_tol
-    return Solution(coef, max_iter, bool(converged), "newton")
+    return Solution(coef, n_iter, converged, "newton")
 
 
 class WarmNewton:

@@ -327,7 +327,8 @@ class PCA(BasePCA):
         constant = len(self.mean_) * np.log(2 * np.pi) + np.sum(np.log(variance))
         if n_left:
             constant += n_left * np.log(noise)
-        noise = noise if n_left else None
+        # Python's, which arrays of any device take
+        noise = float(noise) if n_left else None
         return Density(self.components_, self.mean_, variance, noise, float(constant))
 
 

@@ -206,8 +206,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             What `fit` takes itself, and what it hands on.
         """
         if self.scoring is None:
-            # It gets the weights in any case, as in scikit-learn.
-            scorer = metrics.get_scorer("r2").set_score_request(sample_weight=True)
+            scorer = metrics.get_scorer("r2")
+            if get_config()["enable_metadata_routing"]:
+                # It gets the weights in any case, as in scikit-learn.
+                scorer.set_score_request(sample_weight=True)
         else:
             scorer = metrics.check_scoring(self, scoring=self.scoring)
         mapping = MethodMapping().add(caller="fit", callee="score")
