@@ -3,11 +3,13 @@
 import logging
 
 import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from dask.core import get_dependencies
+from dask.utils import key_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.pipeline import make_pipeline
@@ -114,6 +116,57 @@ def test_persisted_rows_are_paired(cluster_client):
             assert X.npartitions == y.npartitions == 4
             np.testing.assert_array_equal(X["number"].compute(), y.compute())
             assert sorted(y.compute()) == list(range(400))
+
+
+ARRAYS = [
+    lambda rows: rows.rechunk((30, 3)),
+    lambda rows: rows.rechunk((40, 2)),
+    lambda rows: da.concatenate([rows[:50], rows[50:] * 2]),
+    lambda rows: rows.map_blocks(lambda block: block * 2.0),
+    lambda rows: rows[rows[:, 0] > -1],
+    lambda rows: (rows - rows.mean(axis=0)) / rows.std(axis=0),
+    lambda rows: rows[np.r_[10:80, 0:10, 80:100]],
+    lambda rows: (rows * 2).persist(),
+    lambda rows: dd.from_dask_array(rows, columns=list("abc")).to_dask_array(lengths=True),
+]
+
+
+@given(st.data())
+@settings(max_examples=n_examples(4, 60), deadline=None)
+def test_equal_keys_of_arrays_have_equal_dependencies(cluster_client, data):
+    rows = da.from_array(rng.normal(size=(100, 3)), chunks=(40, 3))
+    with cluster_client.as_current():
+        for make in data.draw(st.lists(st.sampled_from(ARRAYS), min_size=1, max_size=2)):
+            whole = rows = make(rows)
+        X, y = whole[:, :2], whole[:, 2]
+        choices = st.sampled_from([(X,), (y,), (X, y), (y, X), (X.sum(axis=1), y), (X * 2, y)])
+        collections = [data.draw(choices) for _ in range(2)]
+        first, second = map(tasks_of, collections)
+        assert {k: first[k] for k in first.keys() & second} == {
+            k: second[k] for k in first.keys() & second
+        }
+        graph, keys = materialize(collections[0])
+        for x, parts in zip(collections[0], keys, strict=True):
+            chunks = [[part] if isinstance(part, tuple) else part for part in parts]
+            values = [np.hstack(row) for row in cluster_client.get(graph, chunks)]
+            np.testing.assert_array_equal(np.concatenate(values), x.compute())
+
+
+def test_fused_tasks_have_keys_of_their_own():
+    rows = da.from_array(np.ones((100, 3)), chunks=(40, 3)).rechunk((30, 3))
+    X, y = rows[:, :2], rows[:, 2]
+    alone, joint = tasks_of([X]), tasks_of([X, y])
+    shared = alone.keys() & joint.keys()
+    assert {key: alone[key] for key in shared} == {key: joint[key] for key in shared}
+    assert tasks_of([X]) == alone
+
+
+def test_arrays_in_one_graph_share_their_tasks():
+    rows = da.from_array(np.ones((40, 3)), chunks=(10, 3)).map_blocks(lambda block: block + 1)
+    graphs = [materialize([rows[:, :2], rows[:, 2]])[0] for _ in range(2)]
+    assert graphs[0].keys() == graphs[1].keys()
+    names = [key_split(key) for key in graphs[0]]
+    assert sum("lambda" in name for name in names) == rows.numblocks[0]
 
 
 SHUFFLES = [("p2p", make) for make in FRAMES] + [

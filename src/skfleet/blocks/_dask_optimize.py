@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +14,16 @@ import dask
 import dask.array as da
 from dask._task_spec import convert_legacy_graph
 from dask.base import collections_to_expr
-from dask.core import flatten
+from dask.core import flatten, toposort
 from dask.dataframe.dask_expr._expr import Blockwise
 from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
-from dask.task_spec import Alias, GraphNode, Task, TaskRef
+from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import get_default_shuffle_method, key_split
 
 from skfleet._config import get_config
 from skfleet.blocks._dask_futures import is_future
-from skfleet.blocks._dask_graph import Graph, futures_of, is_frame_collection
+from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
@@ -68,9 +69,11 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
         futures |= {key: node for key, node in tasks.items() if is_future(node)}
         graph |= convert_legacy_graph(tasks, tasks.keys() | graph.keys())
     if arrays:  # `dask.optimize` (2026.8.0) would fuse what two arrays share into each of them
-        graph |= collections_to_expr(arrays).optimize().__dask_graph__()
+        tasks, new_keys = _with_keys_by_content(collections_to_expr(arrays).optimize())
+        graph |= tasks
     by_id = dict(zip(map(id, [*frames, *sources]), keys, strict=True))
-    by_id |= {id(x): _partition_keys(x) for x in (*arrays_of_frames, *arrays)}
+    by_id |= {id(x): _partition_keys(x, {}) for x in arrays_of_frames}
+    by_id |= {id(x): _partition_keys(x, new_keys) for x in arrays}
     return graph | futures, [by_id[id(x)] for x in collections]
 
 
@@ -176,9 +179,37 @@ class OwnSource(Blockwise):
         return Task(name, _identity, TaskRef((self.frame._name, index)))
 
 
-def _partition_keys(array: Any) -> list[Any]:
+def _with_keys_by_content(expression: Any) -> tuple[Graph, dict[Any, Any]]:
+    """Return an optimized graph whose keys depend on those that a task refers to; the new keys.
+
+    As in `_with_own_keys`, a task that stands alone in one graph is fused with others in a second
+    one, under the same key. The scheduler knows the tasks of a P2P shuffle by their keys, which
+    stay.
+    """
+    graph = dict(expression.__dask_graph__())
+    if any(str(key).startswith(P2P_BARRIER) for key in graph):
+        return graph, {}
+    futures = {key: node for key, node in graph.items() if is_future(node)}
+    tasks = convert_legacy_graph({k: v for k, v in graph.items() if k not in futures}, set(graph))
+    references = {key: task.dependencies & tasks.keys() for key, task in tasks.items()}
+    keys: dict[Any, Any] = {}
+    for key in toposort(tasks, dependencies=references):
+        if isinstance(tasks[key], DataNode):
+            continue
+        content = sorted(str(keys.get(k, k)) for k in tasks[key].dependencies)
+        digest = hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+        name, *position = key if isinstance(key, tuple) else (key,)
+        keys[key] = (f"{name}-{digest}", *position) if position else f"{name}-{digest}"
+    renamed = {
+        keys.get(key, key): task.substitute(keys, key=keys.get(key, key))
+        for key, task in tasks.items()
+    }
+    return renamed | futures, keys
+
+
+def _partition_keys(array: Any, new_keys: Mapping[Any, Any]) -> list[Any]:
     """Return the key of each row of chunks of an array, or a list of keys for several columns."""
-    chunk_rows = (list(flatten([keys])) for keys in array.__dask_keys__())
+    chunk_rows = ([new_keys.get(k, k) for k in flatten([keys])] for keys in array.__dask_keys__())
     return [keys[0] if len(keys) == 1 else keys for keys in chunk_rows]
 
 
