@@ -8,14 +8,14 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from dask.core import get_dependencies
+from dask.core import flatten, get_dependencies
 from dask.utils import key_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
-from skfleet.blocks._dask_collections import materialize
+from skfleet.blocks._dask_collections import materialize, persist_together
 from skfleet.blocks._dask_futures import is_future
 from skfleet.estimators import ColumnTransformer, Ridge, StandardScaler, TargetEncoder
 from skfleet.model_selection import GridSearchCV
@@ -167,6 +167,16 @@ def test_arrays_in_one_graph_share_their_tasks():
     assert graphs[0].keys() == graphs[1].keys()
     names = [key_split(key) for key in graphs[0]]
     assert sum("lambda" in name for name in names) == rows.numblocks[0]
+
+
+def test_persisted_arrays_keep_their_keys(cluster_client):
+    source = da.from_array(np.arange(120.0).reshape(40, 3), chunks=(10, 2))
+    arrays = [source.map_blocks(lambda block: block + 1), source.map_blocks(lambda block: -block)]
+    persisted, _ = persist_together(arrays, cluster_client)
+    with cluster_client.as_current():
+        for array, kept in zip(arrays, persisted, strict=True):
+            assert kept.__dask_graph__().keys() == set(flatten(array.__dask_keys__()))
+            np.testing.assert_array_equal(kept.compute(), array.compute())
 
 
 SHUFFLES = [("p2p", make) for make in FRAMES] + [

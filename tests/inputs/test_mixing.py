@@ -116,12 +116,6 @@ INSTEAD = {
         lambda: ensemble.StackingClassifier([("a", model())], cv=2).fit(X, Y),
         lambda: around(ensemble.StackingClassifier([("a", model())], cv=2)).compute(),
     ),
-    "RocCurveDisplay.from_estimator": (
-        lambda: metrics.RocCurveDisplay.from_estimator(model().fit(X, Y), X, Y),
-        lambda: metrics.RocCurveDisplay.from_predictions(
-            Y, model().fit(X, Y).predict_proba(X).iloc[:, 1]
-        ),
-    ),
     "permutation_importance": (
         lambda: inspection.permutation_importance(model().fit(X, Y), X, Y, n_repeats=1),
         lambda: inspection.permutation_importance(
@@ -164,6 +158,13 @@ def test_displays_and_metrics_that_work():
     display = metrics.ConfusionMatrixDisplay.from_estimator(fitted, X, Y)
     expected = local.predict(FRAME[["a", "b"]])
     assert display.confusion_matrix.trace() == (expected == FRAME["label"]).sum()
+    curve = metrics.RocCurveDisplay.from_estimator(fitted, X, Y)
+    of_local = metrics.RocCurveDisplay.from_estimator(local, FRAME[["a", "b"]], FRAME["label"])
+    np.testing.assert_allclose(curve.tpr, of_local.tpr)
+    assert curve.roc_auc == pytest.approx(of_local.roc_auc)
+    same = metrics.RocCurveDisplay.from_predictions(Y, fitted.predict_proba(X).iloc[:, 1])
+    np.testing.assert_array_equal(same.tpr, curve.tpr)
+    assert "`RocCurveDisplay.from_estimator`" in SECTION
     score = metrics.accuracy_score(Y, fitted.predict(X))
     assert score == metrics.accuracy_score(FRAME["label"], expected)
 

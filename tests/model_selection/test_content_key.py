@@ -53,6 +53,17 @@ def test_keys_are_the_same_in_every_process_and_differ_between_contents(
     assert [names for names in by_key.values() if len(names) > 1] == []
 
 
+@pytest.mark.parametrize("make", [pd.Int64Dtype, lambda: pd.array([1, None], dtype="Int64")])
+def test_what_pandas_keeps_of_answers_is_no_content(make):
+    asked = make()
+    assert (asked.dtype if hasattr(asked, "isna") else asked.numpy_dtype) is not None
+    assert vars(asked)["_cache"]
+    new = make()
+    vars(new).pop("_cache", None)
+    assert content_key(asked) == content_key(new)
+    assert content_key(pd.Int64Dtype()) != content_key(pd.Float64Dtype())
+
+
 def seeded(distribution, seed):
     distribution.random_state = seed
     return distribution

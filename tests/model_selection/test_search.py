@@ -30,7 +30,7 @@ from skfleet.model_selection import (
 from skfleet.model_selection._dispatch import _dispatcher
 
 X, y = load_iris(return_X_y=True)
-OWN_ATTRIBUTES = {"shared_fits_", "n_checkpoint_fits_", "timeline_"}
+OWN_ATTRIBUTES = {"shared_fits_", "n_checkpoint_fits_", "timeline_", "_answers_lazily"}
 
 
 def own_parameters(search):

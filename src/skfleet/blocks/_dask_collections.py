@@ -89,7 +89,10 @@ def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any]
     persisted = []
     for x, own in zip(collections, columns, strict=True):
         rebuild, args = x.__dask_postpersist__()
-        persisted.append(rebuild({key: futures[key] for key in flatten(own)}, *args))
+        of_x = [futures[key] for key in flatten(own)]
+        # an array is known by its keys of before, which the joint graph has renamed
+        names = flatten(own if is_frame_collection(x) else x.__dask_keys__())
+        persisted.append(rebuild(dict(zip(names, of_x, strict=True)), *args))
     return persisted, list(futures.values())
 
 

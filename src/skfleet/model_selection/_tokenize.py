@@ -206,6 +206,9 @@ class _Contents:
             module, wrapped = (getattr(obj, f"__{name}__", None) for name in ("module", "wrapped"))
             return self._node("global", module, reduced, wrapped)
         make, args, state, items, pairs = [*reduced, None, None, None][:5]
+        if isinstance(state, dict) and kind.__module__.partition(".")[0] == "pandas":
+            # what was asked of the object before, which pandas keeps
+            state = {name: value for name, value in state.items() if name != "_cache"} or None
         return self._node("object", kind, make, args, state, list(items or ()), dict(pairs or ()))
 
     def _distribution(self, obj: Any) -> Iterable[str | bytes]:

@@ -272,7 +272,8 @@ def _fit_and_score(
         shared_fit.install(last_step(estimator), fit.member.values)
     params = {**estimator.get_params(), **(fit.options.get("parameters") or {})}
     # steps that work in place may write through the output of others, which is not copied then
-    is_open = split.is_shared and job.shares_steps and not writes_into_rows(params)
+    is_written = writes_into_rows(params)
+    is_open = split.is_shared and job.shares_steps and not is_written
     split.steps.start_fit(is_open=is_open)
     if fit.shared_step is not None and shared_prefix is not None:
         split.steps.expect_path(
@@ -282,7 +283,7 @@ def _fit_and_score(
         estimator.memory = split.steps
     try:
         with numpy_responses(estimator) if split.is_on_device else nullcontext():
-            rows = split.rows_for(estimator)
+            rows = split.rows_for(estimator, is_written=is_written)
             options = {**split.parts, **job.options, **fit.options}
             options |= {"parameters": parameters} if "parameters" in options else {}
             if split.is_on_device and "scorer" in options:
@@ -346,9 +347,10 @@ class _Split:
         """True if a fit may have failed because it wrote to shared rows."""
         return self.is_shared and (self._view.is_read_only or self.steps.is_read_only)
 
-    def rows_for(self, estimator: Any) -> Any:
+    def rows_for(self, estimator: Any, *, is_written: bool) -> Any:
         """Return the rows for a fit: a view that caches the parts, or the rows themselves."""
-        if not self.is_shared:
+        # scikit-learn copies read-only parts silently, and would score rows as before the fit
+        if not self.is_shared or (is_written and not self.is_on_device):
             return self._X
         # scikit-learn checks the type of a precomputed kernel, and refuses a list
         if not hasattr(self._X, "shape") and get_tags(estimator).input_tags.pairwise:
