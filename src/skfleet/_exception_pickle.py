@@ -62,7 +62,7 @@ def _load(pickled: bytes | None, kind: type[BaseException], text: str) -> BaseEx
             return pickle.loads(pickled)  # type: ignore[no-any-return]
         except Exception:
             pass  # its module may be another here
-    return kind(text)
+    return _of_text(kind, text)
 
 
 def _dumps(value: Any, text: str) -> bytes | None:
@@ -105,13 +105,30 @@ def _is_picklable(value: Any) -> bool:
 def _has_text(kind: Any, text: str) -> bool:
     """Return whether a class of Python's own gives an exception of this text."""
     try:
-        return kind.__module__ == "builtins" and str(kind(text)) == text
+        return kind.__module__ == "builtins" and str(_of_text(kind, text)) == text
     except Exception:
         return False
 
 
+def _of_text(kind: type[BaseException], text: str) -> BaseException:
+    """Return an exception of a text. A KeyError shows the `repr` of what it is made of."""
+    return kind(_Verbatim(text) if issubclass(kind, KeyError) else text)
+
+
+class _Verbatim(str):
+    """A text that is its own `repr`."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def with_text(message: Warning, text: str) -> Warning:
-    """Return a warning of the same class with another text; itself where there is none."""
+    """Return a warning of the same class with another text; itself where there is none.
+
+    A warning that is made of more than a text is returned too: its arguments are for its readers.
+    """
+    if len(message.args) > 1:
+        return message
     makers: tuple[Callable[[], Any], ...] = (
         lambda: type(message)(text),
         lambda: _rebuild(type(message), [text], vars(message)),

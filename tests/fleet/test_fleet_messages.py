@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import dask.array as da
+import distributed.client
 import numpy as np
 import pytest
 from distributed.core import Status
@@ -65,7 +66,9 @@ def test_first_death_of_a_worker_with_a_task_is_reported():
     assert len(logged) == 1
 
 
-def test_dask_rows_without_a_client_say_so_once(capsys):
+def test_dask_rows_without_a_client_say_so_once(monkeypatch, capsys):
+    # a task in a worker of this process leaves its worker's client as the default one
+    monkeypatch.setattr(distributed.client, "_global_clients", {})
     assert current_client(is_required=False) is None
     _select._tell_of_no_client.cache_clear()
     rows = row_blocks(da.ones((4, 2), chunks=2), dtype=np.float64)
