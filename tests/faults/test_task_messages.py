@@ -240,6 +240,14 @@ def test_every_exception_can_be_pickled(error):
     assert isinstance(as_picklable(last).__cause__, base)
 
 
+def test_key_error_that_cannot_be_pickled_stays_one_with_its_text():
+    lock = threading.Lock()
+    cls = type("Missing", (KeyError,), {"__str__": lambda self: f"no 'a'\nin \"b\"{lock and ''}"})
+    loaded = pickle.loads(pickle.dumps(PicklableException(cls("a"))))
+    assert type(loaded) is KeyError
+    assert str(loaded) == str(pickle.loads(pickle.dumps(loaded))) == "Missing: no 'a'\nin \"b\""
+
+
 @given(exceptions(bases=(UserWarning, DeprecationWarning)))
 @settings(max_examples=n_examples(30, 500), deadline=None)
 def test_every_warning_can_be_pickled(message):
