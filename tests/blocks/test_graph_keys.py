@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from dask.core import flatten, get_dependencies
 from dask.utils import key_split
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.pipeline import make_pipeline
 
@@ -137,6 +137,7 @@ def test_equal_keys_of_arrays_have_equal_dependencies(cluster_client, data):
     rows = da.from_array(rng.normal(size=(100, 3)), chunks=(40, 3))
     with cluster_client.as_current():
         for make in data.draw(st.lists(st.sampled_from(ARRAYS), min_size=1, max_size=2)):
+            assume(not np.isnan(rows.shape[0]))  # Dask cuts no rows of unknown lengths
             whole = rows = make(rows)
         X, y = whole[:, :2], whole[:, 2]
         choices = st.sampled_from([(X,), (y,), (X, y), (y, X), (X.sum(axis=1), y), (X * 2, y)])

@@ -5,7 +5,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn import linear_model
 from sklearn.base import clone
@@ -85,6 +85,7 @@ METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function",
     method=st.sampled_from(METHODS),
     is_split=st.booleans(),
 )
+@example(name="sparse columns", model=LogisticRegression(), method="predict_proba", is_split=False)
 def test_container_of_a_model_alone(name, model, method, is_split, frame, lazy):
     if not hasattr(type(model), method) or (
         name.startswith("sparse")

@@ -124,9 +124,12 @@ def _with_own_keys(expression: Any) -> Any:
 
     A task that stands alone in one graph is fused with others in a second one, under the same key
     (dask 2026.8.0). The scheduler keeps the first for as long as any result of it is needed, though
-    the second one has other dependencies, and warns. Equal expressions have equal keys.
+    the second one has other dependencies, and warns. Equal expressions have equal keys, unless they
+    shuffle on disk, for which each graph has files of its own.
     """
-    operands = [_on_own_sources(x, expression._name) for x in expression.operands]
+    is_on_disk = any(name.startswith("diskshuffle-") for name in _reordering(expression))
+    token = uuid.uuid4().hex if is_on_disk else expression._name
+    operands = [_on_own_sources(x, token) for x in expression.operands]
     return type(expression)(*operands)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import dask.array as da
 from sklearn.base import BaseEstimator
 
+from skfleet.inference._frame_rows import frame_rows, set_frame_rows
+
 
 class SparseRows(da.Array):
     """Dask array with sparse chunks, of which NumPy would make one object.
@@ -18,7 +20,10 @@ class SparseRows(da.Array):
     @classmethod
     def of(cls, X: Any) -> SparseRows:
         """Return a Dask array with sparse chunks as one that refuses to become a NumPy array."""
-        return cls(X.dask, X.name, X.chunks, dtype=X.dtype, meta=X._meta)
+        rows = cls(X.dask, X.name, X.chunks, dtype=X.dtype, meta=X._meta)
+        if (source := frame_rows(X)) is not None:
+            set_frame_rows(rows, source)
+        return rows
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         caller = _calling_estimator()

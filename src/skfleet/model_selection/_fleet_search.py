@@ -120,10 +120,10 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         if self.time_budget is not None:
             check_in_interval("time_budget", self.time_budget, 0, open="l")
         check_scorer(self.scoring)
+        check_early_stopping(self, y, params)
         if self.scoring is None:
             check_scoring(self.estimator)
         check_input_rows(self.estimator, X, y, type(self).__name__)
-        check_early_stopping(self, y, params)
         with fleet_backend():
             original = {"X": X, "y": y, **params}
             X, y, params = prepare_rows(self.estimator, X, y, params)
