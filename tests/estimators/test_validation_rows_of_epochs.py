@@ -144,8 +144,14 @@ def test_the_best_epoch_of_several_classes_has_the_best_mean_score():
     assert n_other
 
 
-@pytest.mark.parametrize("on_cluster", [False, True])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "on_cluster"),
+    [(name, False) for name in MODELS]
+    + [("incremental", True)]
+    + [
+        pytest.param(name, True, marks=pytest.mark.slow) for name in MODELS if name != "incremental"
+    ],
+)
 def test_lazy_rows(name, on_cluster, cluster_client):
     y = _y(name)
     model = clone(MODELS[name]).set_params(shuffle=False)

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge as ReferenceRidge
 from sklearn.model_selection import GroupKFold
 
+from random_examples import n_examples
 from skfleet.estimators import Incremental, Ridge
 from skfleet.metrics import mean_squared_error
 from skfleet.model_selection import GridSearchCV
@@ -75,7 +76,12 @@ def test_rows_that_change_places_stay_paired(read, place, expression):
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
+@settings(
+    max_examples=n_examples(3, 20),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=PHASES,
+)
 @given(
     source=st.sampled_from(list(SOURCES)),
     names=st.lists(st.sampled_from(list(EXPRESSIONS)), min_size=2, max_size=4),

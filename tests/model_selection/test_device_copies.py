@@ -162,9 +162,10 @@ def test_pipelines_learn_on_the_device(fleet):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "share",
-    [pytest.param(0.75, marks=pytest.mark.slow), 0.25, pytest.param(0.1, marks=pytest.mark.slow)],
+    [0.75, 0.25, 0.1],
 )
 def test_rows_that_do_not_fit_are_learned_from_the_host(fleet, monkeypatch, share):
     most, held = int(share * X.nbytes), []
@@ -365,6 +366,7 @@ def wait_until_free(client):
     return seen
 
 
+@pytest.mark.slow
 def test_a_worker_process_gets_rows_once_and_lets_them_go(blocks):
     with processes() as client:
         fit_on_both(client)

@@ -43,6 +43,10 @@ MODELS = {
         SGDRegressor(**PLAIN), epochs=40, batch_size=50, shuffle="rows", **STOPS
     ),
 }
+# one of the slow ones in `make test`
+EACH_MODEL = pytest.mark.parametrize(
+    "name", [*list(MODELS)[:3], pytest.param("incremental regressor", marks=pytest.mark.slow)]
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,7 +101,7 @@ def _by_hand(estimator, X, y, cv, fraction, weight=None):
 
 
 @pytest.mark.parametrize("fraction", [0.25, "test"])
-@pytest.mark.parametrize("name", MODELS)
+@EACH_MODEL
 def test_fits_stop_as_by_hand(name, fraction):
     model, cv = MODELS[name], KFold(2)
     estimator = pipeline(model)
@@ -117,7 +121,7 @@ def test_fits_stop_as_by_hand(name, fraction):
     assert estimator[-1].get_params() == MODELS[name].get_params()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@EACH_MODEL
 def test_weights_of_validation_rows(name):
     model, cv = MODELS[name], KFold(2)
     weight = np.random.default_rng(2).integers(1, 30, size=420) ** 2.0
@@ -129,7 +133,7 @@ def test_weights_of_validation_rows(name):
     np.testing.assert_array_equal(by_split(search, "best_iteration"), expected[0])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@EACH_MODEL
 def test_rows_on_dask(name):
     # batches of one row in their order do not depend on how the rows of a split are cut
     model = clone(MODELS[name]).set_params(shuffle=False, batch_size=1)

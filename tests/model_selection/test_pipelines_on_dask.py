@@ -109,7 +109,7 @@ GRID = {"last__C": [0.1, 1, 10], "columns__town__drop": [None, "first"]}
 PARAMS = {"cv": 3, "scoring": "neg_log_loss", "error_score": "raise"}
 
 
-@pytest.mark.parametrize("n_penalties", [1, 3])
+@pytest.mark.parametrize("n_penalties", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_all_splits_and_encodings_share_the_passes_of_their_preparation(
     frames, passes, n_penalties
 ):

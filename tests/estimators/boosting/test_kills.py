@@ -15,8 +15,8 @@ from skfleet.exceptions import FleetError
 
 # Deaths of each library in `make test-all`, and more in `make test-kills`.
 N_DEATHS, DEATHS_OF_A_FIT = int(os.environ.get("SKFLEET_KILLS", "20")), 10
-# `make test` has one fit, with few.
-SERIES = [("xgboost", 0, 3)] + [
+# `make test` has one fit, with one.
+SERIES = [("xgboost", 0, 1)] + [
     pytest.param(library, seed, DEATHS_OF_A_FIT, marks=pytest.mark.slow)
     for library in LIBRARIES
     for seed in range(-(-N_DEATHS // DEATHS_OF_A_FIT))
