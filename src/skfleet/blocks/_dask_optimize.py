@@ -18,6 +18,7 @@ from dask.core import flatten, toposort
 from dask.dataframe.dask_expr._expr import Blockwise
 from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.optimization import cull
 from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import get_default_shuffle_method, key_split
 
@@ -186,25 +187,24 @@ def _with_keys_by_content(expression: Any) -> tuple[Graph, dict[Any, Any]]:
     """Return an optimized graph whose keys depend on those that a task refers to; the new keys.
 
     As in `_with_own_keys`, a task that stands alone in one graph is fused with others in a second
-    one, under the same key. The scheduler knows the tasks of a P2P shuffle by their keys, which
-    stay.
+    one, under the same key. A P2P shuffle, and what comes before it, keep their keys: by that of
+    its barrier the scheduler knows it.
     """
     graph = dict(expression.__dask_graph__())
-    if any(str(key).startswith(P2P_BARRIER) for key in graph):
-        return graph, {}
     futures = {key: node for key, node in graph.items() if is_future(node)}
     tasks = convert_legacy_graph({k: v for k, v in graph.items() if k not in futures}, set(graph))
     references = {key: task.dependencies & tasks.keys() for key, task in tasks.items()}
+    shuffled, _ = cull(tasks, [key for key in tasks if str(key).startswith(P2P_BARRIER)])
     keys: dict[Any, Any] = {}
     for key in toposort(tasks, dependencies=references):
-        if isinstance(tasks[key], DataNode):
+        if isinstance(tasks[key], DataNode) or key in shuffled:
             continue
         content = sorted(str(keys.get(k, k)) for k in tasks[key].dependencies)
         digest = hashlib.sha256(repr(content).encode()).hexdigest()[:32]
         name, *position = key if isinstance(key, tuple) else (key,)
         keys[key] = (f"{name}-{digest}", *position) if position else f"{name}-{digest}"
     renamed = {
-        keys.get(key, key): task.substitute(keys, key=keys.get(key, key))
+        keys.get(key, key): task.substitute(keys, key=keys[key]) if key in keys else task
         for key, task in tasks.items()
     }
     return renamed | futures, keys
