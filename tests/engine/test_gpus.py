@@ -206,6 +206,7 @@ def _look(dask_worker):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dask_cuda")
 def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
     found = GpuDiscovery(("3", "5"))

@@ -133,6 +133,7 @@ def test_idle_processes_end(of_workers, monkeypatch):
     wait_for_end(pids)
 
 
+@pytest.mark.slow
 def test_an_idle_process_that_has_died_is_replaced(of_workers, cluster_client):
     group = of_workers.start(2)
     pids = call(group, "pid")
@@ -167,6 +168,7 @@ def cluster_of(hosts):
         yield client
 
 
+@pytest.mark.slow
 def test_a_process_for_each_machine():
     with cluster_of(["127.0.0.1", "127.0.0.1", "127.0.0.2"]) as client:
         by_machine = launcher(client)
@@ -183,6 +185,7 @@ def test_a_process_for_each_machine():
         group.close()
 
 
+@pytest.mark.slow
 def test_boosting_on_two_machines(monkeypatch):
     xgboost = pytest.importorskip("xgboost")
     import dask.array as da

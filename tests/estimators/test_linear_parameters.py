@@ -70,6 +70,15 @@ def test_invalid_alphas_raise_as_in_scikit_learn(name, alphas):
     assert str(error.value) == str(theirs.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "alphas"),
+    [("RidgeCV", []), ("LassoCV", np.array([])), ("LassoCV", 5.5), ("ElasticNetCV", 0)],
+)
+def test_numbers_of_alphas(name, alphas):
+    with pytest.raises(ValueError, match="alphas must"):
+        getattr(ours, name)(alphas=alphas).fit(X, Y[:, 0])
+
+
 def test_a_gcv_mode_that_sparse_rows_do_not_have_warns():
     model = ours.RidgeCV(gcv_mode="svd")
     with pytest.warns(FutureWarning, match="The 'svd' mode is not supported for sparse X"):

@@ -123,6 +123,7 @@ def test_a_run_of_pytest_leaves_a_record_however_it_ends(tmp_path, ending):
         assert content["collection"]["test_it.py"]["outcome"] == "failed"
 
 
+@pytest.mark.slow
 def test_tests_at_a_time_leave_one_record_in_the_folder_of_the_environment(tmp_path):
     pytest.importorskip("xdist")
     (tmp_path / "recording.py").write_text(

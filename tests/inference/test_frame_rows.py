@@ -121,6 +121,32 @@ def test_container_of_a_model_alone(name, model, method, is_split, frame, lazy):
         np.testing.assert_allclose(values, want, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(),
+        RidgeClassifier(),
+        KNeighborsClassifier(3),
+        GaussianNB(),
+        ParallelPostFit(linear_model.LogisticRegression()),
+        make_pipeline(columns(1.0), LogisticRegression()),
+        GridSearchCV(linear_model.LogisticRegression(), {"C": [1.0]}, cv=2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # by Dask's writer
+def test_labels_of_text_are_written_to_parquet(model, frame, lazy, tmp_path):
+    X = lazy[["a", "b", "town"]] if hasattr(model, "steps") else lazy[["a", "b"]]
+    y = lazy["sold"].compute() if isinstance(model, ParallelPostFit) else lazy["sold"]
+    model.fit(X.compute() if isinstance(model, ParallelPostFit) else X, y)
+    answer = model.predict(X)
+    assert answer.dtype == lazy["sold"].dtype == answer.compute().dtype
+    X.assign(answer=answer).to_parquet(tmp_path)
+    written = dd.read_parquet(tmp_path)["answer"].compute()
+    assert list(written) == list(answer.compute())
+    assert set(written) <= {"yes", "no"}
+
+
 def test_transforms_stay_arrays_and_changed_ones_have_no_index(lazy):
     X = lazy[["a", "b", "town"]]
     pipeline = make_pipeline(columns(0.0), PCA(2), LogisticRegression()).fit(X, lazy["sold"])

@@ -214,7 +214,7 @@ def test_models_are_changed_only_where_something_lies_on_a_device():
     assert home[0].mean_ is model[0].mean_
 
 
-@pytest.mark.parametrize("lets", ["1", "0"])
+@pytest.mark.parametrize("lets", ["1", pytest.param("0", marks=pytest.mark.slow)])
 def test_worker_processes_need_the_variable_of_scipy(device, monkeypatch, lets):
     if not device:
         pytest.skip("tried with a stand-in for the device")

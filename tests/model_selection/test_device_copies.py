@@ -95,7 +95,8 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    ("rows", "name"), [("numpy", name) for name in CASES] + [("dask", "weights")]
+    ("rows", "name"),
+    [("dask", "weights"), *(pytest.param("numpy", name, marks=pytest.mark.slow) for name in CASES)],
 )
 def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows, monkeypatch):
     model, space, y, per_row = CASES[name]

@@ -133,7 +133,13 @@ def test_weights_of_validation_rows(name):
     np.testing.assert_array_equal(by_split(search, "best_iteration"), expected[0])
 
 
-@EACH_MODEL
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "incremental" in name else [])
+        for name in MODELS
+    ],
+)
 def test_rows_on_dask(name):
     # batches of one row in their order do not depend on how the rows of a split are cut
     model = clone(MODELS[name]).set_params(shuffle=False, batch_size=1)

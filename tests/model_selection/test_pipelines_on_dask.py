@@ -218,6 +218,7 @@ def test_a_candidate_that_fails_fails_alone(frames):
         GridSearchCV(encoded(True), grid, **PARAMS).fit(lazy[NUMBERS + CATEGORIES], lazy.target)
 
 
+@pytest.mark.slow
 def test_other_searches_and_a_checkpoint(frames, tmp_path, passes):
     lazy, _ = frames
     columns = NUMBERS + CATEGORIES

@@ -54,7 +54,7 @@ def chunks_of(cuts):
 
 
 DRAWN = settings(
-    max_examples=n_examples(12, 100),
+    max_examples=n_examples(6, 100),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -32,6 +32,7 @@ class OutputSpec:
     other floats are computed in the precision of the rows where that is the higher one. Predictions
     without names take the names and the index of a frame of rows, unless `is_array` is true. With
     `is_rows` they are for a further step: of an array they are one, if that is made of a frame too.
+    Text has `text_dtype` in a Series or a frame.
     """
 
     dtype: Any
@@ -41,6 +42,12 @@ class OutputSpec:
     is_label: bool = False
     is_array: bool = False
     is_rows: bool = False
+    text_dtype: Any = None
+
+    @classmethod
+    def of_labels(cls, classes: np.ndarray) -> OutputSpec:
+        """Return the description of predictions of classes."""
+        return cls(classes.dtype, is_label=True, text_dtype=_text_dtype(classes))
 
     @classmethod
     def infer(cls, predictions: Any, names: Sequence[Any] | None = None) -> OutputSpec:
@@ -56,7 +63,8 @@ class OutputSpec:
         is_plain = type(predictions) is np.ndarray and len(predictions.shape) < 3
         empty_value = None if is_plain else slice_rows(predictions, 0, 0)
         names = names if names is not None and len(names) == width else None
-        return cls(predictions.dtype, width, names, empty_value)
+        text_dtype = _text_dtype(predictions) if is_plain else None
+        return cls(predictions.dtype, width, names, empty_value, text_dtype=text_dtype)
 
     def promote(self, dtype: np.dtype) -> OutputSpec:
         """Return the description of what is computed for rows of a dtype."""
@@ -78,6 +86,23 @@ class OutputSpec:
         if self.empty_value is not None:
             return self.empty_value
         return np.empty((0,) if self.width is None else (0, self.width), dtype=self.dtype)
+
+
+def _text_dtype(values: np.ndarray) -> Any:
+    """Return Dask's dtype for text, which is that of text in its frames; None for other values.
+
+    Of text in objects Dask writes no Parquet files. None where frames keep objects.
+    """
+    is_text = values.dtype.kind in "OU" and all(isinstance(value, str) for value in values.flat)
+    if not is_text:
+        return None
+    if "dask.dataframe" not in sys.modules or not values.size:
+        return None
+    import dask
+    import pandas as pd
+
+    is_converted = dask.config.get("dataframe.convert-string", None) is not False
+    return pd.StringDtype("pyarrow") if is_converted else None
 
 
 def class_names(classes: Any, X: Any) -> tuple[str, ...] | None:
@@ -138,7 +163,8 @@ def with_index(values: Any, index: Any, output: OutputSpec) -> Any:
         return values
     library = sys.modules[type(index).__module__.partition(".")[0]]  # pandas, or cuDF
     # pandas would look into objects, and make text of them where there are any.
-    dtype = object if output.dtype == object and library.__name__ == "pandas" else None
+    dtype = output.text_dtype or (object if output.dtype == object else None)
+    dtype = dtype if library.__name__ == "pandas" else None
     if output.width is None:
         return library.Series(values, index=index, dtype=dtype)
     columns = None if output.columns is None else list(output.columns)

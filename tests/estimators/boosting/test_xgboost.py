@@ -361,6 +361,7 @@ class Sleep(xgboost.callback.TrainingCallback):
         return False
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_ends_the_wait(cluster, on_ranks, rows):
     model = XGBRegressor(callbacks=[Sleep()], timeout=4, max_retries=0)
     with pytest.raises(FleetError, match="1 losses after round 0"):

@@ -70,6 +70,8 @@ def check_alphas(alphas: Any, *, allow_zero: bool) -> np.ndarray:
         raise ValueError(
             f"alphas must have one dimension. Got {values.ndim} instead. Give them in a list."
         )
+    if not values.size:
+        raise ValueError("alphas must have at least one number. Got none instead. Give some.")
     for i, alpha in enumerate(values):
         name = f"alphas[{i}]" if len(values) > 1 else "alphas"
         boundaries = "left" if allow_zero else "neither"
@@ -148,7 +150,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
             In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
-        output = OutputSpec(self.classes_.dtype, is_label=True)
+        output = OutputSpec.of_labels(self.classes_)
         return self._predict_from_linear(predicted_labels, X, output)
 
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:

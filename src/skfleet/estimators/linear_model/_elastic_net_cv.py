@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -185,7 +185,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
 
     @property
     def _is_n_alphas(self) -> bool:
-        return isinstance(self.alphas, Integral)
+        return isinstance(self.alphas, Real)
 
     def _alphas(self, sums: Products, ratio: float) -> np.ndarray:
         """Return the alphas of a path, from the smallest one for which all coefficients are 0."""

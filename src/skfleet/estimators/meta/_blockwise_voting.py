@@ -309,7 +309,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
             In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
-        output, soft = OutputSpec(self.classes_.dtype), self.voting == "soft"
+        output, soft = OutputSpec.of_labels(self.classes_), self.voting == "soft"
         return self._predict_blockwise(predict_label, X, output, self.classes_, soft)
 
     @available_where(_check_soft)
