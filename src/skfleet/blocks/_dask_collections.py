@@ -263,7 +263,7 @@ def _check_order(graph: Graph, keys: Sequence[Sequence[Any]]) -> None:
 
 
 def fix_partitions(
-    collections: Sequence[Any], values: Sequence[Any]
+    collections: Sequence[Any], values: Sequence[Any], *, is_tuned: bool
 ) -> tuple[list[Any], list[tuple[int, ...] | None], list[BlockRef]]:
     """Return collections whose partitions are final, their known lengths, and tasks for the others.
 
@@ -274,7 +274,8 @@ def fix_partitions(
     fixed = [*collections, *(_column("Every value per row", x) for x in values)]
     frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
     with with_shuffle_method(is_repeated=True):
-        for i, x in zip(frames, optimize_frames([fixed[i] for i in frames]), strict=True):
+        optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned)
+        for i, x in zip(frames, optimized, strict=True):
             fixed[i] = x
         graph, keys = joint_graph(fixed)
     _check_order(graph, keys)

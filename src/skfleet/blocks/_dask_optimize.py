@@ -88,15 +88,16 @@ def _frame_layers(arrays: Sequence[Any]) -> dict[str, FrameLayer]:
     return {name: layer for name, layer in layers if isinstance(layer, FrameLayer)}
 
 
-def optimize_frames(frames: Sequence[Any]) -> list[Any]:
+def optimize_frames(frames: Sequence[Any], *, is_tuned: bool = True) -> list[Any]:
     """Return frames as they are after Dask's optimization, so that their partitions are final.
 
-    Dask reads several partitions of few columns as one, shared tasks run once, and the method of
-    a shuffle is that of now.
+    Tuned, several partitions of few columns are read as one. Shared tasks run once, and the method
+    of a shuffle is that of now.
     """
     from skfleet.blocks._dask_take import with_fixed_partitions
 
-    return with_fixed_partitions(_optimize(frames, fuse=False).operands) if frames else []
+    optimized = _optimize(frames, fuse=False, is_tuned=is_tuned).operands if frames else []
+    return with_fixed_partitions(optimized)
 
 
 def _optimize(frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True) -> Any:
@@ -297,7 +298,7 @@ class FrameLayer(Layer):
 def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
     """Return the arrays that ``func(partition, *args)`` gives as one Dask array like `meta`."""
     options = {"enforce_metadata": False, "align_dataframes": False, "token": token}
-    if _is_reordered(X):
+    if is_reordered(X):
         frame = X.map_partitions(func, *args, meta=X._meta.index.to_series()[:0], **options)
         name = f"{key_split(frame._name)}-{uuid.uuid4().hex}"
         layer = FrameLayer(name, frame, len(meta.shape))
@@ -313,7 +314,7 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
     return da.Array(array.dask, array.name, chunks=chunks, meta=meta)
 
 
-def _is_reordered(frame: Any) -> bool:
+def is_reordered(frame: Any) -> bool:
     """Return whether rows of a frame are in an order that a join or a shuffle gives them."""
     return bool(_reordering(frame.expr.lower_completely()))
 

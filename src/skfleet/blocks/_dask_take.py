@@ -54,6 +54,14 @@ class UnfusedIO(FusedIO):
     in an expression of this kind it takes that as done (dask 2026.8.0).
     """
 
+    def operand(self, key: str) -> Any:
+        """Return the source, also where Dask has put one that reads several partitions there.
+
+        It does so to every equal source of an expression of which one is to be fused.
+        """
+        value = super().operand(key)
+        return value.operand(key) if isinstance(value, FusedIO) else value
+
     @property
     def _fusion_buckets(self) -> list[list[int]]:
         return [[i] for i in self.operand("_expr")._partitions]
@@ -89,6 +97,14 @@ def is_part(X: Any) -> bool:
 def lengths_of_part(part: Any) -> tuple[int, ...]:
     """Return the numbers of rows of the partitions of a part of a frame."""
     return tuple(cut.n_taken for cut in part.expr.rows.cuts)
+
+
+def source_of_part(part: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return the frame of a part that has all of its rows, and the lengths of its partitions."""
+    rows = part.expr.rows
+    lengths = dict(zip(rows.chosen, lengths_of_part(part), strict=True))
+    n_partitions = rows.frame.npartitions
+    return new_collection(rows.frame), tuple(lengths.get(i, 0) for i in range(n_partitions))
 
 
 class TakeRows(Expr):

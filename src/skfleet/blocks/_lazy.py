@@ -84,16 +84,18 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
 
 
 def fix_partitions(
-    collections: Sequence[Any], values: Sequence[Any]
+    collections: Sequence[Any], values: Sequence[Any], *, is_tuned: bool = True
 ) -> tuple[list[Any], list[tuple[int, ...] | None], list[BlockRef]]:
     """Return Dask collections with final partitions, their known lengths, and tasks for the others.
+
+    Tuned, several partitions of few columns are read as one.
 
     A task returns, of each collection of unknown length, the number of rows in a partition, and of
     each of `values` the rows as a `LabelCodes`, in lists that are empty after the last partition.
     """
     from skfleet.blocks._dask_collections import fix_partitions
 
-    return fix_partitions(collections, values)
+    return fix_partitions(collections, values, is_tuned=is_tuned)
 
 
 def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> Any:
@@ -104,6 +106,23 @@ def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> An
     from skfleet.blocks._dask_take import take_row_set
 
     return take_row_set(X, rows, lengths, token)
+
+
+def source_of_rows(X: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """Return a Dask collection and the lengths of its partitions, None where they are unknown.
+
+    Of a part of a frame that has all of its rows, it is that frame.
+    """
+    from skfleet.blocks._dask_take import is_part, source_of_part
+
+    return source_of_part(X) if is_part(X) else (X, partition_lengths(X))
+
+
+def paired_with(answer: Any, X: Any) -> Any:
+    """Return an answer for every row of a Dask DataFrame as one that Dask pairs with its rows."""
+    from skfleet.blocks._dask_pair import paired_with
+
+    return paired_with(answer, X)
 
 
 def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from skfleet.engine._counted_rows import CountedRows, with_known_lengths
+from skfleet.engine._counted_rows import CountedRows, in_own_partitions, with_known_lengths
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
 from skfleet.engine._fit_scope import current_fit_scope, fit_scope
 from skfleet.engine._fold import TrainingBatch, fold
@@ -160,6 +160,7 @@ __all__ = [
     "gpu_engine",
     "has_dashboard",
     "identity",
+    "in_own_partitions",
     "is_cancelled",
     "join_reductions",
     "joined_blocks",

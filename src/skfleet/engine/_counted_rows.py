@@ -21,6 +21,7 @@ from skfleet.blocks import (
     n_rows_if_known,
     n_rows_of,
     partition_lengths,
+    source_of_rows,
     take_row_set,
     take_rows,
 )
@@ -34,14 +35,19 @@ class CountedRows:
     Sets of rows are taken of all of them alike.
     """
 
-    def __init__(self, arrays: Sequence[Any], values: Sequence[Any]) -> None:
-        """Count the rows of arrays, and compute values per row, in at most one pass."""
+    def __init__(
+        self, arrays: Sequence[Any], values: Sequence[Any], *, is_tuned: bool = True
+    ) -> None:
+        """Count the rows of arrays, and compute values per row, in at most one pass.
+
+        Tuned, several partitions of few columns are read as one.
+        """
         self.arrays, values = [_as_rows(a) for a in arrays], [_as_rows(v) for v in values]
         known = [n_rows_if_known(a) for a in (*self.arrays, *values) if a is not None]
         _check_equal([n for n in known if n is not None])
         lazy = [a for a in self.arrays if is_lazy(a)]
         lazy_values = [v for v in values if is_lazy(v)]
-        lazy, lengths, blocks = fix_partitions(lazy, lazy_values)
+        lazy, lengths, blocks = fix_partitions(lazy, lazy_values, is_tuned=is_tuned)
         results = iter(_count(blocks) if blocks else ())
         known_lengths = [tuple(next(results)) if n is None else n for n in lengths]
         self.n_partitions = sum(map(len, known_lengths))
@@ -75,6 +81,22 @@ def with_known_lengths(*collections: Any) -> list[Any]:
         x if partition_lengths(x) is not None else y
         for x, y in zip(collections, counted, strict=True)
     ]
+
+
+def in_own_partitions(X: Any, counted: Any = None) -> tuple[Any, tuple[int, ...]]:
+    """Return Dask rows in the partitions that X has, and the lengths of these.
+
+    `counted` are the same rows as `with_known_lengths` returns them. They are counted again where
+    several partitions of a frame are read as one for that.
+    """
+    if counted is not None:
+        source, lengths = source_of_rows(counted)
+        if lengths is not None and (not hasattr(X, "columns") or len(lengths) == X.npartitions):
+            return source, lengths
+    rows = CountedRows([X], (), is_tuned=False)
+    (source,), (lengths,) = rows.arrays, rows.lengths
+    assert lengths is not None
+    return source, lengths
 
 
 def _as_rows(values: Any) -> Any:

@@ -25,6 +25,7 @@ from skfleet.blocks import (
     map_to_array,
     meta_of,
     n_rows_of,
+    paired_with,
     scheduler,
     slice_rows,
     with_pandas_text,
@@ -113,9 +114,19 @@ def map_dask_rows(
 
 
 def map_dask_partitions(
-    func: Any, model: Any, X: Any, values: Sequence[np.ndarray], result: Any, *, name: str
+    func: Any,
+    model: Any,
+    X: Any,
+    values: Sequence[np.ndarray],
+    result: Any,
+    *,
+    rows_of: Any = None,
+    name: str,
 ) -> Any:
-    """Return func(model, rows, values) of each partition and its values per row, lazily."""
+    """Return func(model, rows, values) of each partition and its values per row, lazily.
+
+    A frame's result is paired with the rows of the frame `rows_of`, which are those of X.
+    """
     if not dask.is_dask_collection(model):
         unbox = dask.delayed(attrgetter("value"), pure=False)
         model = unbox(Boxed(model), dask_key_name=_unique_key(f"model-of-{name}"))
@@ -134,9 +145,10 @@ def map_dask_partitions(
     of_partitions = dd.from_map(identity, list(values), meta=X._meta.index.to_series()[:0])
     args = (_call_on_partition, of_partitions, func, model)
     if is_frame(result):
-        return X.map_partitions(
+        answer = X.map_partitions(
             *args, meta=result, enforce_metadata=False, align_dataframes=False, token=name
         )
+        return answer if rows_of is None else paired_with(answer, rows_of)
     array = map_to_array(X, *args, meta=result, token=name)
     return da.Array(array.dask, array.name, chunks=chunks, meta=result)
 
@@ -150,8 +162,7 @@ def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputS
         import dask.dataframe as dd
 
         meta = with_index(output.empty(), meta_of(X).index, output)
-        divisions = X.divisions if X.npartitions == len(parts) else None
-        return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False)
+        return paired_with(dd.from_delayed(parts, meta=meta, verify_meta=False), X)
     key = _unique_key("results")
     ends = _ends(output.empty())
     layer: dict[Any, Any] = {
@@ -171,6 +182,14 @@ def _boxed_rows(source: Any, name: str, args: tuple[Any, ...]) -> Any:
     boxes = X.map_partitions(_apply_to_box, *args, **options)
     copy_lengths(X, boxes)
     return boxes
+
+
+def text_dtype() -> Any:
+    """Return the dtype that Dask gives text in its frames; None where it stays as it is."""
+    import pandas as pd
+
+    is_converted = dask.config.get("dataframe.convert-string", None) is not False
+    return pd.StringDtype("pyarrow") if is_converted else None
 
 
 def rows_with_index(X: Any) -> Any:

@@ -98,11 +98,9 @@ def _text_dtype(values: np.ndarray) -> Any:
         return None
     if "dask.dataframe" not in sys.modules or not values.size:
         return None
-    import dask
-    import pandas as pd
+    from skfleet.inference._map_dask import text_dtype
 
-    is_converted = dask.config.get("dataframe.convert-string", None) is not False
-    return pd.StringDtype("pyarrow") if is_converted else None
+    return text_dtype()
 
 
 def class_names(classes: Any, X: Any) -> tuple[str, ...] | None:

@@ -51,17 +51,25 @@ def map_model(
 
 
 def map_partitions(
-    owner: Any, func: Callable[..., Any], model: Any, X: Any, values: Sequence[Any], result: Any
+    owner: Any,
+    func: Callable[..., Any],
+    model: Any,
+    X: Any,
+    values: Sequence[Any],
+    result: Any,
+    rows_of: Any = None,
 ) -> Any:
     """Return func(model, rows, values) of the partitions of Dask rows with values per row, lazily.
 
-    `result` is the one for no rows. Of arrays the partitions are chunks of rows.
+    `result` is the one for no rows. Of arrays the partitions are chunks of rows. X are the rows of
+    the frame `rows_of`, if that is one.
     """
     from skfleet.inference._map_dask import map_dask_partitions
 
     kind = type(owner).__name__
     model = cached_scatter(owner, model, name=f"model-of-{kind}")
-    return map_dask_partitions(func, model, X, values, result, name=f"fit-transform-{kind}")
+    name = f"fit-transform-{kind}"
+    return map_dask_partitions(func, model, X, values, result, rows_of=rows_of, name=name)
 
 
 def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputSpec, X: Any) -> Any:

@@ -52,11 +52,12 @@ def call_models(
     X: Any,
     numbers: Sequence[np.ndarray],
     columns: ClassColumns | None = None,
+    rows_of: Any = None,
 ) -> Any:
     """Return the result of a method on Dask rows, by the model with each row's number, lazily.
 
     `numbers` has an array for each partition. The result is in the container of X: a list of them
-    where the models have several outputs.
+    where the models have several outputs. X are the rows of the frame `rows_of`, if that is one.
     """
     call = partial(apply_method, method=method, params={})
     portable = [as_portable(model) for model in models]
@@ -65,7 +66,8 @@ def call_models(
         infer_output(partial(call, task_model), model, method, X, None)
         for task_model, model in zip(portable, models, strict=True)
     ]
-    args = cached_scatter(models[0], portable, f"models-of-{kind}"), X, numbers, method, kind
+    models_in_tasks = cached_scatter(models[0], portable, f"models-of-{kind}")
+    args = models_in_tasks, X, rows_of, numbers, method, kind
     if isinstance(outputs[0], OutputSpec):
         return _map(*args, _common(outputs, columns), columns, None)
     parts = [_common(specs, None) for specs in zip(*outputs, strict=True)]
@@ -86,6 +88,7 @@ def _common(outputs: Sequence[OutputSpec], columns: ClassColumns | None) -> Outp
 def _map(
     models: Any,
     X: Any,
+    rows_of: Any,
     numbers: Sequence[np.ndarray],
     method: str,
     kind: str,
@@ -98,7 +101,8 @@ def _map(
     func = partial(_call_models, method=method, output=output, columns=columns, part=part)
     rows = meta_of(X)
     result = with_index(output.empty(), rows.index, output) if is_frame(rows) else output.empty()
-    return map_dask_partitions(func, models, X, numbers, result, name=f"{method}-{kind}")
+    name = f"{method}-{kind}"
+    return map_dask_partitions(func, models, X, numbers, result, rows_of=rows_of, name=name)
 
 
 def _call_models(

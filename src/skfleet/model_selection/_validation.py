@@ -10,8 +10,8 @@ from sklearn.base import is_classifier
 from sklearn.model_selection import check_cv
 
 from skfleet._typing import Rows, Values
-from skfleet.blocks import compute_together, is_lazy, partition_lengths
-from skfleet.engine import with_known_lengths
+from skfleet.blocks import compute_together, is_lazy
+from skfleet.engine import in_own_partitions
 from skfleet.inference import call_models
 from skfleet.model_selection._dispatch._split_views import collection_of
 from skfleet.model_selection._fits_on_fleet import document, fits_on_fleet
@@ -251,12 +251,9 @@ def cross_val_predict(
             **calls,
         )["estimator"]
     columns = class_columns(models, method, rows.y, X)
-    # rows that were computed to be fitted on are predicted where they are
-    (X,) = with_known_lengths(X) if rows.collection is None else (rows.collection,)
-    lengths = partition_lengths(X)
-    assert lengths is not None
+    source, lengths = in_own_partitions(X, rows.collection)
     numbers = np.split(splits.test_split_of_rows(), np.cumsum(lengths)[:-1])
-    return call_models(models, method, X, numbers, columns)
+    return call_models(models, method, source, numbers, columns, rows_of=X)
 
 
 def _no_score(estimator: Any, X: Any, y: Any = None) -> float:

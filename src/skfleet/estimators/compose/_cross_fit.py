@@ -115,7 +115,8 @@ class Composition(BlockwiseTransformer):
         container = output_container_of(self)
         options = {"weighted": weighted_parts(self, params, self._routed_only), "cross_fit": True}
         with unchanged_on_failure(self):
-            X, y = with_final_partitions(as_collection(X), y)
+            rows_of = as_collection(X)
+            X, y = with_final_partitions(rows_of, y, container)
             meta = with_pandas_text(meta_of(X))
             passes = self._begin_fit(meta, **options)
             model = self._run(passes, X, y, params.get("sample_weight")) or self
@@ -130,7 +131,8 @@ class Composition(BlockwiseTransformer):
             for i in range(n_partitions)
         ]
         model = bind_folds(as_task_model(model), [none] * len(encoders))
-        output = map_partitions(self, _transform, (model, container, result), X, groups, result)
+        model = model, container, result
+        output = map_partitions(self, _transform, model, X, groups, result, rows_of)
         if container == "default" or is_frame(result):
             return output
         return name_columns(output, self.get_feature_names_out())

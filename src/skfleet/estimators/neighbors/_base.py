@@ -24,7 +24,9 @@ from skfleet.blocks import (
     as_collection,
     check_rows,
     compute_together,
+    fix_partitions,
     float_dtype,
+    is_frame,
     is_lazy,
     meta_of,
     row_blocks,
@@ -216,7 +218,8 @@ class NeighborsEstimator(FleetEstimator):
         else:
             X = rows_with_index(as_collection(X))
             self._check_n_columns(meta_of(X), reset=False)
-            queries = row_blocks(X, dtype=None)
+            (source,), *_ = fix_partitions([X], [], is_tuned=not is_frame(meta_of(X)))
+            queries = row_blocks(source, dtype=None)
             queries = replace(queries, dtype=float_dtype(meta_of(X)), checked=self._allows_nan)
         example = func(training.example(n_neighbors))
         several = isinstance(example, tuple | list)

@@ -247,11 +247,12 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
             type_of_target(y, input_name="y")
         container = output_container_of(self)
         with unchanged_on_failure(self):
-            X, y = with_final_partitions(as_collection(X), y)
+            rows_of = as_collection(X)
+            X, y = with_final_partitions(rows_of, y, container)
             meta = with_pandas_text(meta_of(X))
             folds = self._run(self._begin_cross_fit(meta, **params), X, y, None)
         self._warn_of_column(y)
-        output = transform_by_fold(self, folds, X)
+        output = transform_by_fold(self, folds, X, rows_of)
         is_named = container == "default" or is_frame(folds.result)
         return output if is_named else name_columns(output, self.get_feature_names_out())
 
@@ -405,25 +406,26 @@ class FoldEncoder(BaseEstimator):
         return True
 
 
-def transform_by_fold(owner: Any, folds: FoldEncoder, X: Any) -> Any:
-    """Return the rows that an encoder was cross-fitted on, encoded lazily."""
+def transform_by_fold(owner: Any, folds: FoldEncoder, X: Any, rows_of: Any) -> Any:
+    """Return the rows that an encoder was cross-fitted on, encoded lazily.
+
+    X are those of `rows_of` in their final partitions.
+    """
     n_partitions = X.npartitions if is_frame(meta_of(X)) else X.numblocks[0]
     none = np.zeros(0, dtype=np.int8)
     values = [folds.groups.get(i, none) for i in range(n_partitions)]
-    return map_partitions(owner, _transform, folds.of_rows(none), X, values, folds.result)
+    return map_partitions(owner, _transform, folds.of_rows(none), X, values, folds.result, rows_of)
 
 
 def _transform(folds: FoldEncoder, rows: Any, groups: np.ndarray) -> Any:
     return folds.of_rows(groups).transform(rows)
 
 
-def with_final_partitions(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return collections whose partitions no optimization changes."""
-    if not is_lazy(y):
-        (X,), _, _ = fix_partitions([X], [])
-        return X, y
-    (X, y), _, _ = fix_partitions([X, y], [])
-    return X, y
+def with_final_partitions(X: Any, y: Any, container: str) -> tuple[Any, Any]:
+    """Return collections whose partitions no optimization changes: those of X for a frame of it."""
+    collections = [X, y] if is_lazy(y) else [X]
+    (X, *targets), _, _ = fix_partitions(collections, [], is_tuned=container == "default")
+    return X, *(targets or [y])
 
 
 def _n_groups(folds: Folds) -> int:

@@ -1,0 +1,137 @@
+"""Lazy answers for the rows of a Dask DataFrame, which Dask pairs with these by position."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pandas as pd
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr._expr import Blockwise
+from dask.dataframe.dask_expr.io import FusedIO
+from dask.task_spec import List, Task, TaskRef
+
+from skfleet.blocks._dask_optimize import is_reordered
+
+
+def paired_with(answer: Any, X: Any) -> Any:
+    """Return an answer for every row of a DataFrame as one that Dask knows to be of its rows.
+
+    Else ``X.assign(answer=answer)`` joins the two by their index: that is a shuffle, and where
+    labels repeat, as in most Parquet files, rows get the answers of others. A frame whose rows are
+    in an order of a shuffle is no root of its answers, which are made of a shuffle of their own.
+    """
+    if X.npartitions != answer.npartitions or is_reordered(X):
+        return answer
+    # a single column, since Dask reads no rows without any from several files by Arrow
+    root = Root(X[list(X.columns[:1])].expr)
+    return new_collection(PairedAnswer(Rootless(answer.expr), root))
+
+
+class Rootless(Blockwise):
+    """Expression of partitions without a dimension, so that Dask asks for no root of theirs."""
+
+    _parameters = ["frame"]
+    ndim = 0
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    def _broadcast_dep(self, dep: Any) -> bool:
+        return False
+
+    def _task(self, name: Any, index: int) -> Any:
+        return Task(name, _identity, TaskRef((self.frame._name, index)))
+
+
+class Root(Blockwise):
+    """Expression of a frame between it and its answer.
+
+    What Dask does to the parent of a source that it reads in fewer partitions, it does to this.
+    """
+
+    _parameters = ["frame"]
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    def _task(self, name: Any, index: int) -> Any:
+        return Task(name, _identity, TaskRef((self.frame._name, index)))
+
+
+class PairedAnswer(Blockwise):
+    """Expression of an answer, with the frame whose rows it is of, which is not loaded for it.
+
+    Where Dask reads several partitions of the frame as one, their answers are one partition too,
+    with the index that the frame then has: for it, a column is read.
+    """
+
+    _parameters = ["answer", "root"]
+
+    @property
+    def _meta(self) -> Any:
+        return self.answer._meta
+
+    def _broadcast_dep(self, dep: Any) -> bool:
+        return False
+
+    def _divisions(self) -> Any:
+        return self.root.divisions
+
+    def _lower(self) -> Any:
+        answer, n_partitions = self.answer.frame, self.root.npartitions
+        if answer.npartitions == n_partitions:
+            return PartitionsOf(answer, self.root.divisions)
+        sources = (node for node in self.root.walk() if isinstance(node, FusedIO))
+        source = next(node for node in sources if node.npartitions == n_partitions)
+        return JoinedAnswers(self.root, answer, [len(x) for x in source._fusion_buckets])
+
+
+class PartitionsOf(Blockwise):
+    """Expression of the partitions of another one, within bounds that these are known to have."""
+
+    _parameters = ["frame", "bounds"]
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    def _broadcast_dep(self, dep: Any) -> bool:
+        return False
+
+    def _divisions(self) -> Any:
+        return self.bounds
+
+    def _task(self, name: Any, index: int) -> Any:
+        return Task(name, _identity, TaskRef((self.frame._name, index)))
+
+
+class JoinedAnswers(Blockwise):
+    """Expression of answers, so many of which are of a partition of the root."""
+
+    _parameters = ["root", "answers", "sizes"]
+
+    @property
+    def _meta(self) -> Any:
+        return self.answers._meta
+
+    def _broadcast_dep(self, dep: Any) -> bool:
+        return False
+
+    def _divisions(self) -> Any:
+        return self.root.divisions
+
+    def _task(self, name: Any, index: int) -> Any:
+        low, high = list(pairwise(accumulate(self.sizes, initial=0)))[index]
+        answers = [TaskRef((self.answers._name, i)) for i in range(low, high)]
+        return Task(name, _joined, TaskRef((self.root._name, index)), List(*answers))
+
+
+def _joined(rows: Any, answers: list[Any]) -> Any:
+    return pd.concat(answers).set_axis(rows.index)
+
+
+def _identity(rows: Any) -> Any:
+    return rows
