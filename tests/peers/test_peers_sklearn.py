@@ -24,6 +24,7 @@ SUITES = {
     ),
     # thousands of epochs of SGD are compared with it
     "logistic": Suite(["linear_model/tests/test_logistic.py"], "estimators -SGDClassifier"),
+    "sgd": Suite(["linear_model/tests/test_sgd.py"]),
     "cluster": Suite([f"cluster/tests/test_{x}.py" for x in ("k_means", "spectral")]),
     "decomposition": Suite(
         [f"decomposition/tests/test_{x}.py" for x in ("pca", "incremental_pca", "truncated_svd")]
