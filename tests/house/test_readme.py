@@ -50,4 +50,6 @@ def test_scripts_print_what_the_text_says(tmp_path):
         assert run.returncode == 0, run.stderr
         assert run.stdout
         assert f"It prints `{run.stdout.strip()}`" in README
-        assert not run.stderr
+        # a loaded machine takes longer to start workers than goes without saying
+        lines = [line for line in run.stderr.splitlines() if "still waiting" not in line]
+        assert lines == []

@@ -121,6 +121,7 @@ def test_every_entry_on_processes(process_fleet, read, entry):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # another thread does
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(
     source=st.sampled_from(list(SOURCES)),

@@ -128,7 +128,7 @@ class Unclonable:
 def test_model_that_cannot_come_back_raises_and_names_the_fit():
     with (
         joblib.parallel_config("skfleet"),
-        pytest.raises(pickle.PicklingError, match=r"result of .*-Model.* must be picklable"),
+        pytest.raises(pickle.PicklingError, match=r"result of .*Model.* must be picklable"),
     ):
         cross_validate(Model(keeps=True), X, y, return_estimator=True)
 
@@ -464,7 +464,7 @@ class Deadly(Model):
 
 @pytest.mark.slow
 def test_fit_that_kills_its_workers_ends_in_an_error_that_names_it(client):
-    with pytest.raises(FleetError, match="fit_and_score-Deadly must leave its worker"):
+    with pytest.raises(FleetError, match="a fit of Deadly must leave its worker"):
         GridSearchCV(Deadly(), {"p": [1, 2, 3]}, cv=2).fit(X, y)
 
 

@@ -48,6 +48,16 @@ def is_frame(X: Any) -> bool:
     return hasattr(X, "iloc")
 
 
+def filled_down(rows: Any) -> Any:
+    """Return a frame or a Series with each gap filled by the value before it."""
+    if not rows.isna().to_numpy().any():
+        return rows
+    if rows.ndim == 1:
+        return rows.ffill()
+    # not by the frame's method, which fails for complex numbers
+    return rows.apply(lambda column: column.ffill() if column.hasnans else column)
+
+
 def n_rows_of(X: Any) -> int:
     """Return the number of rows of an array, a sparse matrix, a frame or a list."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)

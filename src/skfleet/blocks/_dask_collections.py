@@ -23,6 +23,7 @@ from skfleet.blocks._block import Block, BlockRef, RowBlocks
 from skfleet.blocks._containers import (
     as_matrix,
     as_vector,
+    filled_down,
     float_dtype,
     has_categories,
     hstack_lazily,
@@ -170,8 +171,7 @@ def artificial_rows(meta: Any) -> Any:
     if is_frame(meta):
         from dask.dataframe.utils import meta_nonempty
 
-        # Dask's have gaps in columns of nullable types
-        return meta_nonempty(meta).ffill()
+        return filled_down(meta_nonempty(meta))  # with gaps in columns of nullable types
     shape = (2, *meta.shape[1:])
     if _linalg.is_sparse(meta):
         return type(meta)(shape, dtype=meta.dtype)
