@@ -73,7 +73,7 @@ def test_other_linear_models_stream_rows_larger_than_memory(small_workers):
     X, coef = _too_many_rows()
     y = X @ coef
     before = small_workers.run(os.getpid)
-    for model, passes in ((LassoCV(alphas=5, eps=1e-6), 1), (RidgeCV([1e-3]), 2)):
+    for model, passes in ((LassoCV(alphas=5, eps=1e-6, tol=1e-12), 1), (RidgeCV([1e-3]), 2)):
         with counting() as counts:
             model.fit(X, y)
         assert counts.passes == passes
