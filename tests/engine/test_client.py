@@ -5,7 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from distributed import Client, LocalCluster, get_client
+from distributed import Client, LocalCluster
 
 from skfleet.engine._dask import _client
 from skfleet.engine._dask._client import (
@@ -55,13 +55,6 @@ def test_client_made_later_is_current_and_the_earlier_comes_back(cluster):
         with Client(cluster) as second:
             assert current_client() is second
         assert current_client() is first
-
-
-def test_client_that_a_task_opens_is_current_in_tasks_alone(cluster):
-    with Client(cluster, set_as_default=False) as client:
-        opened = client.submit(lambda: get_client().id).result(timeout=30)
-        assert opened.startswith("Client-worker-")
-        assert current_client() is None
 
 
 def test_closed_client_is_not_current(cluster):

@@ -14,7 +14,7 @@ import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 
-from skfleet import Fleet
+from skfleet import Fleet, config_context
 from skfleet.estimators import ParallelPostFit
 
 
@@ -37,7 +37,8 @@ def heavy():
 
 @pytest.fixture
 def heavy_answer(heavy):
-    return heavy.predict(da.zeros((5000, 3), chunks=(100, 3)))
+    with config_context(engine="local"):
+        return heavy.predict(da.zeros((5000, 3), chunks=(100, 3)))
 
 
 def _unpacked(client):

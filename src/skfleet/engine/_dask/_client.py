@@ -68,14 +68,13 @@ _BEFORE_START = ("newly-created", "connecting")
 def _default_clients() -> Iterator[Client]:
     """Yield the clients that distributed would take by default, the first choice first.
 
-    Its own functions stop at the first that is not closed, though it may never have started. The
-    client of a worker, which a task in this process has opened, is the default for tasks alone.
+    Its own functions stop at the first that is not closed, though it may never have started.
     """
     context = dask_client._current_client.get()
     if context is not None:
         yield context
     for _, client in sorted(dask_client._global_clients.items(), reverse=True):
-        if client is not context and not client.id.startswith("Client-worker-"):
+        if client is not context:
             yield client
 
 
