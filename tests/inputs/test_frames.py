@@ -76,6 +76,7 @@ def test_rows_that_change_places_stay_paired(read, place, expression):
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # another thread does
 @settings(
     max_examples=n_examples(3, 20),
     deadline=None,
