@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression as TheirLogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from random_examples import n_examples
+from skfleet.blocks._dask_optimize import is_reordered
 from skfleet.estimators import (
     ColumnTransformer,
     GaussianNB,
@@ -135,6 +136,7 @@ def test_files_with_one_index_each(name, folder, tmp_path, cluster_client):
         assert answer.npartitions == X.npartitions
         values = answer.compute().to_numpy()
         check(X, answer, values)
+        assert not is_reordered(X.assign(answer=answer))  # by no shuffle
         chosen = X.assign(answer=answer)
         chosen = chosen[chosen["a"] > 0][["number", "answer"]].compute()
         assert list(chosen["number"]) == list(np.flatnonzero(TABLE["a"] > 0))

@@ -185,7 +185,11 @@ def infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
         names_of_outputs = names if isinstance(names, list) else [None] * len(meta)
         return type(meta)(map(OutputSpec.infer, meta, names_of_outputs))
     output = OutputSpec.infer(meta, None if isinstance(names, list) else names)
-    return replace(output, is_rows=method in ("transform", "inverse_transform"))
+    # objects that are not known to be classes may be text in the example alone
+    is_label = method == "predict" and hasattr(model, "classes_")
+    text_dtype = output.text_dtype if is_label else None
+    is_rows = method in ("transform", "inverse_transform")
+    return replace(output, is_rows=is_rows, text_dtype=text_dtype)
 
 
 def _example_result(

@@ -218,7 +218,9 @@ class NeighborsEstimator(FleetEstimator):
         else:
             X = rows_with_index(as_collection(X))
             self._check_n_columns(meta_of(X), reset=False)
-            (source,), *_ = fix_partitions([X], [], is_tuned=not is_frame(meta_of(X)))
+            source = X
+            if is_frame(meta_of(X)):  # whose answer has a part for each of its partitions
+                (source,), *_ = fix_partitions([X], [], is_tuned=False)
             queries = row_blocks(source, dtype=None)
             queries = replace(queries, dtype=float_dtype(meta_of(X)), checked=self._allows_nan)
         example = func(training.example(n_neighbors))
