@@ -28,11 +28,10 @@ def paired_with(answer: Any, X: Any) -> Any:
     return new_collection(PairedAnswer(Rootless(answer.expr), root))
 
 
-class Rootless(Blockwise):
-    """Expression of partitions without a dimension, so that Dask asks for no root of theirs."""
+class PartitionsOf(Blockwise):
+    """Expression of the partitions of another one."""
 
     _parameters = ["frame"]
-    ndim = 0
 
     @property
     def _meta(self) -> Any:
@@ -45,20 +44,26 @@ class Rootless(Blockwise):
         return Task(name, _identity, TaskRef((self.frame._name, index)))
 
 
-class Root(Blockwise):
+class Rootless(PartitionsOf):
+    """Expression of partitions without a dimension, so that Dask asks for no root of theirs."""
+
+    ndim = 0
+
+
+class Root(PartitionsOf):
     """Expression of a frame between it and its answer.
 
     What Dask does to the parent of a source that it reads in fewer partitions, it does to this.
     """
 
-    _parameters = ["frame"]
 
-    @property
-    def _meta(self) -> Any:
-        return self.frame._meta
+class BoundedPartitions(PartitionsOf):
+    """Expression of partitions with bounds that are known."""
 
-    def _task(self, name: Any, index: int) -> Any:
-        return Task(name, _identity, TaskRef((self.frame._name, index)))
+    _parameters = ["frame", "bounds"]
+
+    def _divisions(self) -> Any:
+        return self.bounds
 
 
 class PairedAnswer(Blockwise):
@@ -83,29 +88,10 @@ class PairedAnswer(Blockwise):
     def _lower(self) -> Any:
         answer, n_partitions = self.answer.frame, self.root.npartitions
         if answer.npartitions == n_partitions:
-            return PartitionsOf(answer, self.root.divisions)
+            return BoundedPartitions(answer, self.root.divisions)
         sources = (node for node in self.root.walk() if isinstance(node, FusedIO))
         source = next(node for node in sources if node.npartitions == n_partitions)
         return JoinedAnswers(self.root, answer, [len(x) for x in source._fusion_buckets])
-
-
-class PartitionsOf(Blockwise):
-    """Expression of the partitions of another one, within bounds that these are known to have."""
-
-    _parameters = ["frame", "bounds"]
-
-    @property
-    def _meta(self) -> Any:
-        return self.frame._meta
-
-    def _broadcast_dep(self, dep: Any) -> bool:
-        return False
-
-    def _divisions(self) -> Any:
-        return self.bounds
-
-    def _task(self, name: Any, index: int) -> Any:
-        return Task(name, _identity, TaskRef((self.frame._name, index)))
 
 
 class JoinedAnswers(Blockwise):
