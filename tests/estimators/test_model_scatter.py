@@ -5,6 +5,7 @@ import os
 import pickle
 import time
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 
-from skfleet import Fleet, config_context
+from skfleet import Fleet
 from skfleet.estimators import ParallelPostFit
 
 
@@ -37,7 +38,7 @@ def heavy():
 
 @pytest.fixture
 def heavy_answer(heavy):
-    with config_context(engine="local"):
+    with dask.config.set(scheduler="threads"):  # whatever clients other tests have left
         return heavy.predict(da.zeros((5000, 3), chunks=(100, 3)))
 
 

@@ -76,7 +76,6 @@ def test_rows_that_change_places_stay_paired(read, place, expression):
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # another thread does
 @settings(
     max_examples=n_examples(3, 20),
     deadline=None,
@@ -122,7 +121,6 @@ def test_every_entry_on_processes(process_fleet, read, entry):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # another thread does
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(
     source=st.sampled_from(list(SOURCES)),
