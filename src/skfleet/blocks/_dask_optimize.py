@@ -25,14 +25,11 @@ from dask.utils import get_default_shuffle_method, key_split
 from skfleet._config import get_config
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
+from skfleet.blocks._dask_partitions import PartitionsOf, identity
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
 REORDERING_MODULES = {f"dask.dataframe.dask_expr.{name}" for name in ("_merge", "_shuffle")}
-
-
-def _identity(partition: Any) -> Any:
-    return partition
 
 
 def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
@@ -164,24 +161,17 @@ class WholeFrame(Blockwise):
     """
 
     _parameters = ["frame"]
-    operation = staticmethod(_identity)
+    operation = staticmethod(identity)
 
     @property
     def _meta(self) -> Any:
         return self.frame._meta
 
 
-class OwnSource(Blockwise):
+class OwnSource(PartitionsOf):
     """Expression of a source in the graph of one joint expression, by its name."""
 
     _parameters = ["frame", "token"]
-
-    @property
-    def _meta(self) -> Any:
-        return self.frame._meta
-
-    def _task(self, name: Any, index: int) -> Any:
-        return Task(name, _identity, TaskRef((self.frame._name, index)))
 
 
 def _with_keys_by_content(expression: Any) -> tuple[Graph, dict[Any, Any]]:
@@ -273,7 +263,7 @@ class FrameLayer(Layer):
         ends = (0,) * (self.ndim - 1)
         keys = [(self.name, i, *ends) for i in range(self.n_chunks)]
         return {
-            key: Task(key, _identity, TaskRef(of_partition))
+            key: Task(key, identity, TaskRef(of_partition))
             for key, of_partition in zip(keys, partition_keys, strict=True)
         }
 

@@ -12,6 +12,7 @@ from dask.dataframe.dask_expr.io import FusedIO
 from dask.task_spec import List, Task, TaskRef
 
 from skfleet.blocks._dask_optimize import is_reordered
+from skfleet.blocks._dask_partitions import PartitionsOf
 
 
 def paired_with(answer: Any, X: Any) -> Any:
@@ -26,22 +27,6 @@ def paired_with(answer: Any, X: Any) -> Any:
     # a single column, since Dask reads no rows without any from several files by Arrow
     root = Root(X[list(X.columns[:1])].expr)
     return new_collection(PairedAnswer(Rootless(answer.expr), root))
-
-
-class PartitionsOf(Blockwise):
-    """Expression of the partitions of another one."""
-
-    _parameters = ["frame"]
-
-    @property
-    def _meta(self) -> Any:
-        return self.frame._meta
-
-    def _broadcast_dep(self, dep: Any) -> bool:
-        return False
-
-    def _task(self, name: Any, index: int) -> Any:
-        return Task(name, _identity, TaskRef((self.frame._name, index)))
 
 
 class Rootless(PartitionsOf):
@@ -117,7 +102,3 @@ class JoinedAnswers(Blockwise):
 
 def _joined(rows: Any, answers: list[Any]) -> Any:
     return pd.concat(answers).set_axis(rows.index)
-
-
-def _identity(rows: Any) -> Any:
-    return rows

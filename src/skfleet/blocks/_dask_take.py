@@ -10,13 +10,14 @@ import dask.array as da
 from dask.base import tokenize
 from dask.core import flatten
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Blockwise, Expr, Literal, PartitionsFiltered
+from dask.dataframe.dask_expr._expr import Expr, Literal, PartitionsFiltered
 from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import BlockwiseIO, FusedIO
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
 from skfleet.blocks._dask_graph import is_frame_collection
+from skfleet.blocks._dask_partitions import PartitionsOf
 from skfleet.blocks._row_set import BlockRows, RowSet
 
 
@@ -156,15 +157,11 @@ class SplitRoot(PartitionsFiltered):
         return {}
 
 
-class AlignedPart(Blockwise):
+class AlignedPart(PartitionsOf):
     """Expression of the rows of a part, with the root of its split."""
 
     _parameters = ["rows", "root"]
     _is_length_preserving = True
-
-    @property
-    def _meta(self) -> Any:
-        return self.rows._meta
 
     @property
     def _name(self) -> str:
@@ -172,13 +169,3 @@ class AlignedPart(Blockwise):
 
     def _divisions(self) -> Any:
         return self.rows.divisions
-
-    def _broadcast_dep(self, dep: Any) -> bool:
-        return False
-
-    def _task(self, name: Any, index: int) -> Any:
-        return Task(name, _identity, TaskRef((self.rows._name, index)))
-
-
-def _identity(rows: Any) -> Any:
-    return rows
