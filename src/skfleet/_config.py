@@ -14,6 +14,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "device": ("auto", "cpu", "cuda"),
     "keep_blocks": ("auto", True, False),
     "disk_cache": ("auto", True, False),
+    "block_bytes": ("auto",),
     "deterministic": (True, False),
 }
 
@@ -26,6 +27,7 @@ class Config:
     device: str = "auto"
     keep_blocks: bool | str = "auto"
     disk_cache: bool | float | str = "auto"
+    block_bytes: int | str = "auto"
     deterministic: bool = False
     wait_for_workers_timeout: float = 10.0
 
@@ -78,6 +80,11 @@ def config_context(**settings: Any) -> Iterator[None]:
         are loaded in every pass. A number is the most that each worker may write. ``"auto"`` does
         so for rows too large for memory, where by a trial of some blocks and of the disks three
         passes take less time.
+    block_bytes : {"auto"} or number of bytes, default="auto"
+        Size in memory of the blocks in which workers read the rows of Parquet files, whatever the
+        partitions are, where each row of a frame is made of one row of its files: columns are
+        selected, assigned and converted, rows are filtered, gaps filled. ``"auto"`` is 32 MiB.
+        Partitions that are smaller, and those of other frames, are a block each.
     deterministic : bool, default=False
         ``True`` sums block by block in a fixed tree, so that the last bits of an answer do not
         depend on which worker held which block, at the price of one task per block and pass.
@@ -110,7 +117,7 @@ def config_context(**settings: Any) -> Iterator[None]:
             raise ValueError(f"config_context has the settings {names}. Got {name!r} instead.")
         if not any(value is choice or value == choice for choice in _CHOICES[name]):
             choices = ", ".join(repr(choice) for choice in _CHOICES[name])
-            if name == "disk_cache":
+            if name in ("disk_cache", "block_bytes"):
                 if isinstance(value, Real) and value > 0:
                     continue
                 choices += " or a number of bytes, as 50e9"

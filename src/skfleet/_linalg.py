@@ -30,6 +30,9 @@ NARROW_TYPES = {"f": (*_INTEGERS, "float32"), "i": _INTEGERS, "u": _INTEGERS}
 SINGLE_PRECISION_ROWS = 256
 # Products in single precision next to the width of their range, up to which three digits are left.
 MAX_CANCELLATION = 1e3
+# Part of the rows in which a column of a sparse matrix has values, from which on it is multiplied
+# as a dense one.
+DENSE_COLUMN = 0.25
 # Rows on a device that are reduced together. CuPy has ceil(n_columns / 32) thread blocks work down
 # rows in C order, and as many for each run of them.
 RUN_ROWS = 512
@@ -83,11 +86,31 @@ def affine(X: Any, B: Any, offset: Any) -> Any:
 def gram(X: Any, weights: Any = None) -> Any:
     """Return X.T @ diag(weights) @ X as a dense float64 array, on the device of X."""
     if is_sparse(X):
-        scaled = X if weights is None else X.multiply(np.asarray(weights)[:, None]).tocsr()
-        product = X.T @ scaled
-        return np.asarray(product.toarray(), dtype=np.float64)
+        return _gram_of_sparse(X, None if weights is None else np.asarray(weights))
     scaled = X if weights is None else X * weights[:, None]
     return astype(X.T @ scaled, FLOAT64)
+
+
+def _gram_of_sparse(X: Any, weights: np.ndarray | None) -> np.ndarray:
+    """Return X.T @ diag(weights) @ X; columns with many values are multiplied as dense ones."""
+    n_rows, n_columns = X.shape
+    counts = np.bincount(X.indices, minlength=n_columns) if X.format == "csr" else X.getnnz(axis=0)
+    is_dense = counts > n_rows * DENSE_COLUMN
+    if X.format != "csr" or is_dense.sum() < 2:
+        scaled = X if weights is None else X.multiply(weights[:, None]).tocsr()
+        return np.asarray((X.T @ scaled).toarray(), dtype=np.float64)
+    order, n_dense = np.argsort(~is_dense, kind="stable"), int(is_dense.sum())
+    D, S = X[:, order[:n_dense]].toarray(), X[:, order[n_dense:]]
+    product = np.empty((n_columns, n_columns))
+    product[:n_dense, :n_dense] = gram(D, weights)
+    if n_dense < n_columns:
+        between = S.T @ (D if weights is None else D * weights[:, None])
+        product[n_dense:, :n_dense], product[:n_dense, n_dense:] = between, between.T
+        product[n_dense:, n_dense:] = _gram_of_sparse(S, weights)
+    if is_dense[:n_dense].all():
+        return product
+    places = np.argsort(order)
+    return product[np.ix_(places, places)]
 
 
 def weighted_gram(X: Any, shift: Any, sqrt_weight: Any, V: Any) -> tuple[Any, Any]:
@@ -278,8 +301,67 @@ def hstack(parts: Sequence[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     if any(is_sparse(part) for part in parts):
-        return sparse.hstack(parts, format="csr")
+        return _hstack_sparse(parts)
     return namespace(*parts).concat(list(parts), axis=1)
+
+
+def _hstack_sparse(parts: Sequence[Any]) -> Any:
+    """Return parts side by side in CSR format, as SciPy does by way of coordinates of all values.
+
+    A dense part with zeros has no values for them.
+    """
+    n_rows, n_columns = parts[0].shape[0], sum(part.shape[1] for part in parts)
+    of_rows = [_csr_parts(part) for part in parts]
+    n_values = sum(len(data) for data, _, _ in of_rows)
+    # SciPy chooses the type of the indices by the same rule
+    index_dtype = np.int32 if max(n_values, n_columns) < np.iinfo(np.int32).max else np.int64
+    if any(part.shape[0] != n_rows for part in parts):
+        return sparse.hstack(parts, format="csr")  # raises in SciPy's words
+    indptr = sum(starts.astype(index_dtype) for _, _, starts in of_rows)
+    data = np.empty(n_values, dtype=np.result_type(*(values.dtype for values, _, _ in of_rows)))
+    indices = np.empty(n_values, dtype=index_dtype)
+    lengths = [np.diff(starts) for _, _, starts in of_rows]
+    widths = [int(of_part[0]) if n_rows else 0 for of_part in lengths]
+    # of dense parts, and of encoded columns
+    is_even = all((n == width).all() for n, width in zip(lengths, widths, strict=True))
+    free, low, first_column = indptr[:-1].copy(), 0, 0
+    for i, (values, columns, starts) in enumerate(of_rows):
+        columns = columns + index_dtype(first_column) if first_column else columns
+        if is_even:
+            shape, high = (n_rows, widths[i]), low + widths[i]
+            data.reshape(n_rows, sum(widths))[:, low:high] = values.reshape(shape)
+            indices.reshape(n_rows, sum(widths))[:, low:high] = columns.reshape(shape)
+            low = high
+        else:
+            places = np.repeat(free - starts[:-1].astype(index_dtype), lengths[i])
+            places += np.arange(len(values), dtype=index_dtype)
+            data[places], indices[places] = values, columns
+            free += lengths[i].astype(index_dtype)
+        first_column += parts[i].shape[1]
+    is_array = any(isinstance(part, sparse.sparray) for part in parts)
+    container = sparse.csr_array if is_array else sparse.csr_matrix
+    result = container((n_rows, n_columns), dtype=data.dtype)
+    result.data, result.indices, result.indptr = data, indices, indptr
+    return result
+
+
+def _csr_parts(part: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the values of a matrix by rows, their columns, and the numbers of each row's first."""
+    n_rows, n_columns = part.shape
+    if not is_sparse(part):
+        part = np.ascontiguousarray(part)
+        columns = np.broadcast_to(np.arange(n_columns, dtype=np.int32), part.shape)
+        if np.count_nonzero(part) == part.size:
+            starts = np.arange(n_rows + 1, dtype=np.int64) * n_columns
+            return part.reshape(-1), columns.reshape(-1), starts
+        has_value = part != 0
+        starts = np.concatenate([[0], np.cumsum(has_value.sum(axis=1))])
+        return part[has_value], columns[has_value], starts
+    rows = part.tocsr()
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows.data, rows.indices, rows.indptr
 
 
 def vstack(parts: Sequence[Any]) -> Any:

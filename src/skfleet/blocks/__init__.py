@@ -1,6 +1,7 @@
 """Rows in containers of any library, partitioned into blocks."""
 
 from skfleet.blocks._block import (
+    PIECE_BYTES,
     Block,
     BlockCache,
     BlockRef,
@@ -8,6 +9,7 @@ from skfleet.blocks._block import (
     RowBlocks,
     as_numeric,
     block_bytes,
+    by_partition,
     open_block,
     row_slices,
     sample_blocks,
@@ -52,6 +54,7 @@ from skfleet.blocks._lazy import (
 from skfleet.blocks._normalize_token import normalize_token
 from skfleet.blocks._partition import row_blocks
 from skfleet.blocks._per_sample_params import split_per_sample, target_column, warn_of_trip
+from skfleet.blocks._row_functions import by_rows
 from skfleet.blocks._row_set import RowSet
 from skfleet.blocks._sampling import (
     SampledRows,
@@ -65,6 +68,7 @@ from skfleet.blocks._sampling import (
 )
 
 __all__ = [
+    "PIECE_BYTES",
     "Block",
     "BlockCache",
     "BlockFile",
@@ -81,6 +85,8 @@ __all__ = [
     "as_numeric",
     "as_sized",
     "block_bytes",
+    "by_partition",
+    "by_rows",
     "check_rows",
     "class_in_scikit_learn",
     "combine_k_smallest",

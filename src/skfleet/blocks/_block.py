@@ -215,3 +215,16 @@ def as_numeric(block: Block, dtype: np.dtype | None) -> Block:
         y=as_vector(block.y),
         sample_weight=as_vector(block.sample_weight),
     )
+
+
+def by_partition(blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
+    """Group blocks that are pieces of a partition, which is then read once; others are alone."""
+    groups: list[list[BlockRef]] = []
+    previous = None
+    for block in blocks:
+        partition = getattr(block.X, "partition", None)
+        if partition is None or partition != previous:
+            groups.append([])
+        groups[-1].append(block)
+        previous = partition
+    return groups

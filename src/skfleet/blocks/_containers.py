@@ -13,6 +13,7 @@ import numpy as np
 from skfleet import _linalg
 from skfleet._array import asarray_like, astype, is_array, is_floating, namespace
 from skfleet._validation import is_numeric
+from skfleet.blocks._row_functions import by_rows
 
 
 class HStackedColumns:
@@ -221,6 +222,7 @@ def has_categories(X: Any) -> bool:
     return any(map(_is_categorical, X.dtypes if X.ndim == 2 else [X.dtype]))
 
 
+@by_rows
 def without_categories(X: Any) -> Any:
     """Return a frame or series with categories as the values that they stand for.
 

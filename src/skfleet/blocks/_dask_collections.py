@@ -33,6 +33,7 @@ from skfleet.blocks._containers import (
     stack_rows,
     without_categories,
 )
+from skfleet.blocks._dask_align import align, check_order, check_shuffles, known_lengths
 from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
@@ -40,18 +41,15 @@ from skfleet.blocks._dask_graph import (
     count_rows,
     futures_of,
     is_frame_collection,
-    recut,
-    shuffles,
-    shuffles_on_disk,
     split_graph,
 )
 from skfleet.blocks._dask_optimize import (
+    JointGraph,
     joint_graph,
     optimize_frames,
     with_shuffle_method,
 )
 from skfleet.blocks._dask_scheduler import scheduler
-from skfleet.blocks._dask_take import is_part, lengths_of_part
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import is_on_device
 
@@ -65,8 +63,8 @@ def compute_together(*values: Any) -> list[Any]:
     lazy = [i for i, x in enumerate(values) if is_dask_collection(x)]
     collections = [with_whole_rows(values[i]) for i in lazy]
     names = ["X"] + ["Every value per row"] * (len(lazy) - 1)
-    graph, keys = materialize(collections)
-    _check_shuffles(graph, keys, names, collections)
+    graph, keys, _ = materialize(collections)
+    check_shuffles(graph, keys, names, collections)
     name = f"compute-{id(graph):x}"
     whole = HighLevelGraph.from_collections(name, graph, dependencies=())
     parts = [[Delayed(key, whole, layer=name) for key in x] for x in keys]
@@ -84,7 +82,7 @@ def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any]
 
     In one graph: what they share would else be computed for each, under equal keys.
     """
-    graph, columns = materialize(collections)
+    graph, columns, _ = materialize(collections)
     keys = list(flatten(columns))
     futures = dict(zip(keys, client.get(graph, keys, sync=False), strict=True))
     persisted = []
@@ -179,9 +177,17 @@ def artificial_rows(meta: Any) -> Any:
 
 
 def dask_blocks(
-    X: Any, y: Any, sample_weight: Any, per_sample: dict[str, Any], *, dtype: Any
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    per_sample: dict[str, Any],
+    *,
+    dtype: Any,
+    piece_bytes: int | None = None,
 ) -> RowBlocks:
     """Return aligned blocks of X, y, sample_weight and per_sample, in the partitions of X.
+
+    With `piece_bytes`, those of large Parquet files are in pieces (see `joint_graph`).
 
     1. Optimize all collections into one graph.
     2. Repartition like X the values that are partitioned otherwise; count rows only if needed.
@@ -196,8 +202,8 @@ def dask_blocks(
     columns = {name: values for name, values in columns.items() if values is not None}
     collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
     host = {name: np.asarray(v) for name, v in columns.items() if not is_dask_collection(v)}
-    graph, keys = materialize([X, *collections.values()])
-    lengths = _align(graph, keys, X, collections, host)
+    graph, keys, partitions = materialize([X, *collections.values()], piece_bytes=piece_bytes)
+    lengths = align(graph, keys, X, collections, host)
 
     starts = None if lengths is None else list(accumulate(lengths, initial=0))
     has_values = is_frame_collection(X) and dtype is not None
@@ -211,6 +217,10 @@ def dask_blocks(
         graph[key] = Task(key, assemble, *map(as_reference, parts), *cut)
         outputs.append(key)
     dask_blocks = split_graph(graph, outputs)
+    if partitions is not None:
+        dask_blocks = [
+            b._replace(partition=i) for b, i in zip(dask_blocks, partitions, strict=True)
+        ]
     names = list(collections)
     blocks = tuple(
         _resident_block(block, names, parts, takes_values or bool(host))._replace(
@@ -241,8 +251,8 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
     all_lengths = [known_lengths(x) for x in numeric]
     if None not in all_lengths:
         return numeric
-    graph, keys = materialize(numeric, is_repeated=True)
-    _check_order(graph, keys)
+    graph, keys, _ = materialize(numeric, is_repeated=True)
+    check_order(graph, keys)
     unknown = [i for i, lengths in enumerate(all_lengths) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
         all_lengths[i] = lengths
@@ -250,16 +260,6 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
         _as_array(graph, partition_keys, x, lengths)
         for partition_keys, x, lengths in zip(keys, numeric, all_lengths, strict=True)
     ]
-
-
-def _check_order(graph: Graph, keys: Sequence[Sequence[Any]]) -> None:
-    """Raise for rows whose order differs from one pass to the next."""
-    if any(shuffles_on_disk(graph, partition_keys) for partition_keys in keys):
-        raise ValueError(
-            "X must keep the order of its rows from one pass to the next. Got rows of a shuffle on "
-            "disk instead, which puts them in another order each time. Persist the frame first, or "
-            "shuffle with shuffle_method='tasks'."
-        )
 
 
 def fix_partitions(
@@ -277,8 +277,8 @@ def fix_partitions(
         optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned)
         for i, x in zip(frames, optimized, strict=True):
             fixed[i] = x
-        graph, keys = joint_graph(fixed)
-    _check_order(graph, keys)
+        graph, keys, _ = joint_graph(fixed)
+    check_order(graph, keys)
     lengths = [known_lengths(x) for x in collections]
     counted = [keys[i] for i, n in enumerate(lengths) if n is None]
     outputs = []
@@ -359,92 +359,14 @@ def _as_numeric(x: Any) -> Any:
 
 
 def materialize(
-    collections: Sequence[Any], *, is_repeated: bool = False
-) -> tuple[Graph, list[list[Any]]]:
-    """Return one graph of collections, and the keys of their partitions.
+    collections: Sequence[Any], *, is_repeated: bool = False, piece_bytes: int | None = None
+) -> JointGraph:
+    """Return one graph of collections, and the keys of their partitions (see `joint_graph`).
 
     A graph that runs in several passes has shuffles that give the same order in each of them.
     """
     with with_shuffle_method(is_repeated=is_repeated):
-        return joint_graph(collections)
-
-
-def known_lengths(x: Any) -> tuple[int, ...] | None:
-    """Return the numbers of rows of the partitions, or None where one is unknown."""
-    if is_part(x):
-        return lengths_of_part(x)
-    name, lengths = getattr(x, "_known_lengths", (None, None))
-    if name is not None and name == x._name:
-        return lengths
-    if not isinstance(x, da.Array) or any(math.isnan(n) for n in x.chunks[0]):
-        return None
-    return tuple(int(n) for n in x.chunks[0])
-
-
-def copy_lengths(x: Any, mapped: Any) -> None:
-    """Record the known lengths of a frame's partitions on a frame that is mapped from it."""
-    if (lengths := known_lengths(x)) is not None:
-        mapped._known_lengths = mapped._name, lengths
-
-
-def _align(
-    graph: Graph,
-    keys: list[list[Any]],
-    X: Any,
-    collections: dict[str, Any],
-    host: dict[str, np.ndarray],
-) -> tuple[int, ...] | None:
-    """Repartition `keys` like X, in place; return the block lengths of X where they are known.
-
-    Rows are counted only if there is no other way: collections of unknown lengths and as many
-    partitions are assumed to be aligned, which opening a block checks.
-    """
-    names = ["X", *collections]
-    sizes: list[Any] = [known_lengths(x) for x in (X, *collections.values())]
-    layouts = [(size, len(partitions)) for size, partitions in zip(sizes, keys, strict=True)]
-    unlike = [i for i, layout in enumerate(layouts) if layout != layouts[0]]
-    if unlike or host:
-        unknown = [i for i in (0, *unlike) if sizes[i] is None]
-        for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
-            sizes[i] = lengths
-    lengths = sizes[0]
-    if lengths is None:
-        _check_shuffles(graph, keys, names, [X, *collections.values()])
-        return None
-    n_rows_by_name = {names[i]: sum(sizes[i]) for i in unlike}
-    n_rows_by_name |= {name: len(values) for name, values in host.items()}
-    for name, n_rows in n_rows_by_name.items():
-        if n_rows != sum(lengths):
-            raise ValueError(
-                f"{name} must have as many rows as X. Got {n_rows} instead of {sum(lengths)}."
-            )
-    for i in unlike:
-        if sizes[i] != lengths:
-            keys[i] = recut(graph, keys[i], sizes[i], lengths)
-    _check_shuffles(graph, keys, names, [X, *collections.values()])
-    return lengths
-
-
-def _check_shuffles(
-    graph: Graph,
-    keys: Sequence[Sequence[Any]],
-    names: Sequence[str],
-    collections: Sequence[Any],
-) -> None:
-    """Raise for columns that come from another unordered shuffle than X.
-
-    Frames of known divisions are told apart by their index, when a block is opened.
-    """
-    has_index = all(is_frame_collection(x) and x.known_divisions for x in collections)
-    shuffles_of = shuffles_on_disk if has_index else shuffles
-    orders = [shuffles_of(graph, partition_keys) for partition_keys in keys]
-    for name, order in zip(names, orders, strict=True):
-        if order != orders[0] and order | orders[0]:
-            raise ValueError(
-                f"{name} must come from the shuffle that X comes from. Got rows of two shuffles "
-                "instead, which are in no common order. Pass columns of one Dask DataFrame, not "
-                "arrays made of them, or persist the frame first."
-            )
+        return joint_graph(collections, piece_bytes)
 
 
 def _assemble(names: Sequence[str], hstack: Any, takes_values: bool, X: Any, *values: Any) -> Block:

@@ -136,7 +136,8 @@ class DaskBlock(NamedTuple):
 
     `inputs` maps keys to futures (rows in the workers' memory) or, in a task, to their values.
     `shared` lists keys that other blocks need too, and that `source` computes. `is_resident` is
-    true if only the parts in memory need to be joined.
+    true if only the parts in memory need to be joined. `partition` is the number of the partition
+    that it is a piece of, if that is read in pieces.
     """
 
     graph: Subgraph
@@ -145,6 +146,7 @@ class DaskBlock(NamedTuple):
     shared: tuple[Any, ...] = ()
     source: SharedSubgraph | None = None
     is_resident: bool = False
+    partition: int | None = None
 
     def load(self) -> Block:
         """Return the block, computed in this thread."""

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
@@ -26,13 +26,26 @@ from skfleet._config import get_config
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf, identity
+from skfleet.blocks._dask_pieces import has_large_files, has_readers, in_pieces
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
 REORDERING_MODULES = {f"dask.dataframe.dask_expr.{name}" for name in ("_merge", "_shuffle")}
 
 
-def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
+class JointGraph(NamedTuple):
+    """One graph of several collections, and the keys of each one's partitions.
+
+    `partitions` are the numbers of the partitions that pieces of them are of, where they are read
+    in pieces.
+    """
+
+    graph: Graph
+    keys: list[list[Any]]
+    partitions: list[int] | None = None
+
+
+def joint_graph(collections: Sequence[Any], piece_bytes: int | None = None) -> JointGraph:
     """Return one optimized graph of all collections, and the keys of each one's partitions.
 
     Frames are optimized together, as in `dask.compute`, and so are arrays, so that shared tasks run
@@ -41,7 +54,12 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
     the collections. The frames that arrays are made of (see `FrameLayer`) count as frames.
 
     The key of a partition is a list of keys where an array has several chunks along columns.
+
+    With `piece_bytes`, frames that are read from Parquet files row by row, and arrays that are made
+    of such frames, have smaller partitions than Dask gives them, of about so many bytes.
     """
+    if piece_bytes is not None and (in_pieces := _graph_of_pieces(collections, piece_bytes)):
+        return in_pieces
     frames = [x for x in collections if is_frame_collection(x)]
     arrays = [x for x in collections if not is_frame_collection(x)]
     layers = _frame_layers(arrays)
@@ -72,7 +90,7 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
     by_id = dict(zip(map(id, [*frames, *sources]), keys, strict=True))
     by_id |= {id(x): _partition_keys(x, {}) for x in arrays_of_frames}
     by_id |= {id(x): _partition_keys(x, new_keys) for x in arrays}
-    return graph | futures, [by_id[id(x)] for x in collections]
+    return JointGraph(graph | futures, [by_id[id(x)] for x in collections])
 
 
 def _layers(x: Any) -> Mapping[str, Any]:
@@ -95,6 +113,25 @@ def optimize_frames(frames: Sequence[Any], *, is_tuned: bool = True) -> list[Any
 
     optimized = _optimize(frames, fuse=False, is_tuned=is_tuned).operands if frames else []
     return with_fixed_partitions(optimized)
+
+
+def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph | None:
+    """Return the graph of collections in pieces of their partitions; None where these are whole."""
+    layers = _frame_layers([x for x in collections if not is_frame_collection(x)])
+    if not all(is_frame_collection(x) or x.name in layers for x in collections):
+        return None
+    frames = [x if is_frame_collection(x) else layers[x.name].frame for x in collections]
+    if not has_large_files(frames, piece_bytes):
+        return None
+    expression, partitions = in_pieces(_optimize(frames, fuse=False, is_tuned=False), piece_bytes)
+    if partitions is None:
+        return None
+    expression = expression.fuse()
+    return JointGraph(
+        expression.__dask_graph__() | futures_of(frames),
+        [list(keys) for keys in expression.__dask_keys__()],
+        partitions,
+    )
 
 
 def _optimize(frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True) -> Any:
@@ -240,7 +277,8 @@ class FrameLayer(Layer):
     """Layer of an array's graph: chunks that are the partitions of a frame.
 
     It keeps the frame, whose rows are joined or shuffled: their order is that of other columns only
-    if all of them are optimized together. Without these it has the tasks of the frame alone.
+    if all of them are optimized together; or read from files, once for all that is made of them, in
+    pieces if they are large. Without others it has the tasks of the frame alone.
     """
 
     def __init__(self, name: str, frame: Any, ndim: int) -> None:
@@ -288,7 +326,7 @@ class FrameLayer(Layer):
 def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
     """Return the arrays that ``func(partition, *args)`` gives as one Dask array like `meta`."""
     options = {"enforce_metadata": False, "align_dataframes": False, "token": token}
-    if is_reordered(X):
+    if is_reordered(X) or has_readers([X]):
         frame = X.map_partitions(func, *args, meta=X._meta.index.to_series()[:0], **options)
         name = f"{key_split(frame._name)}-{uuid.uuid4().hex}"
         layer = FrameLayer(name, frame, len(meta.shape))

@@ -53,14 +53,14 @@ def artificial_rows(meta: Any) -> Any:
 
 def partition_lengths(X: Any) -> tuple[int, ...] | None:
     """Return the numbers of rows of a Dask collection's partitions; None where one is unknown."""
-    from skfleet.blocks._dask_collections import known_lengths
+    from skfleet.blocks._dask_align import known_lengths
 
     return known_lengths(X)
 
 
 def copy_lengths(X: Any, mapped: Any) -> None:
     """Record the known lengths of a Dask frame's partitions on a frame that is mapped from it."""
-    from skfleet.blocks._dask_collections import copy_lengths
+    from skfleet.blocks._dask_align import copy_lengths
 
     copy_lengths(X, mapped)
 

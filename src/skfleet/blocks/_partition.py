@@ -18,6 +18,8 @@ from skfleet.blocks._per_sample_params import check_per_row
 
 # Sizes of blocks of rows that are distributed from this process, on workers' hosts and devices.
 HOST_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 64 * 2**20, 2**30
+# Size of blocks of rows that workers read from Parquet files, by default.
+PARQUET_BLOCK_BYTES = 32 * 2**20
 # Rows that do not fit a device are loaded in blocks of at most 1/8 of its free memory: while one is
 # processed the next one is loaded, and the one before may not be freed yet.
 MIN_BLOCKS_PER_DEVICE = 8
@@ -31,6 +33,7 @@ def row_blocks(
     per_sample: dict[str, Any] | None = None,
     dtype: Any = "float",
     block_sizes: Any = None,
+    in_partitions: bool = False,
 ) -> RowBlocks:
     """Partition X, and y, sample_weight and per_sample in the same way, into blocks.
 
@@ -38,7 +41,8 @@ def row_blocks(
     by name. With ``dtype="float"`` frames are converted to numeric matrices, and computations are
     in the float type of X; None does not convert the rows. `block_sizes` are the numbers of rows of
     the blocks in this process; by default there is one block, or as many as needed where the device
-    does not hold all rows.
+    does not hold all rows. Large partitions of Parquet files are several blocks each, unless
+    `in_partitions` is true.
     """
     X, y, sample_weight, per_sample = check_per_row(X, y, sample_weight, per_sample or {})
     distribute_local = get_config().engine == "dask" and dtype is not None
@@ -48,7 +52,8 @@ def row_blocks(
 
         if not is_lazy(X):
             X = from_local(X, DEVICE_BLOCK_BYTES if to_device else HOST_BLOCK_BYTES)
-        rows = dask_blocks(X, y, sample_weight, per_sample, dtype=dtype)
+        piece_bytes = None if in_partitions else _piece_bytes()
+        rows = dask_blocks(X, y, sample_weight, per_sample, dtype=dtype, piece_bytes=piece_bytes)
         if to_device:
             check_dense(getattr(X, "_meta", None))
             rows = replace(rows, blocks=tuple(b._replace(to_device=True) for b in rows.blocks))
@@ -80,6 +85,12 @@ def row_blocks(
     return RowBlocks(
         blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes, is_sparse=_linalg.is_sparse(X)
     )
+
+
+def _piece_bytes() -> int:
+    """Return the size of the pieces in which large files are read, by the config."""
+    block_bytes: Any = get_config().block_bytes
+    return PARQUET_BLOCK_BYTES if block_bytes == "auto" else int(block_bytes)
 
 
 def _block_sizes_for_device(X: Any) -> list[int] | None:

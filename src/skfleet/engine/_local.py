@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import joblib
@@ -22,6 +23,7 @@ from skfleet.blocks import (
     LazyBlock,
     RowBlocks,
     block_bytes,
+    by_partition,
     sample_blocks,
 )
 from skfleet.engine._counters import add_counts
@@ -180,7 +182,8 @@ class LocalEngine:
         if any(block.to_device for block in blocks):
             return list(map(timed_load, blocks))
         with limit_threadpools(1), ThreadPoolExecutor(self.n_threads) as pool:
-            return list(pool.map(timed_load, blocks))
+            loads = pool.map(_load_in_turn, by_partition(blocks))
+            return list(chain.from_iterable(loads))
 
     @contextmanager
     def persist_collections(
@@ -227,6 +230,10 @@ class LocalEngine:
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
         return any(block.to_device or isinstance(block.X, LazyBlock) for block in rows.blocks)
+
+
+def _load_in_turn(blocks: Sequence[BlockRef]) -> list[tuple[Block, float]]:
+    return list(map(timed_load, blocks))
 
 
 def _is_storable(block: BlockRef) -> bool:

@@ -14,7 +14,15 @@ import numpy as np
 from skfleet._array import is_host, tree_to_host
 from skfleet._config import get_config
 from skfleet._validation import check_block
-from skfleet.blocks import Block, BlockRef, RowBlocks, as_numeric, open_block, row_slices
+from skfleet.blocks import (
+    Block,
+    BlockRef,
+    RowBlocks,
+    as_numeric,
+    by_partition,
+    open_block,
+    row_slices,
+)
 from skfleet.engine._counters import log_pass
 from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Engine, Task
@@ -82,7 +90,8 @@ def map_reduce(
     task each. Partial results are combined in a tree. Dask repeats the tasks of a lost worker.
     """
     blocks = rows.blocks
-    groups = [[b] for b in blocks] if get_config().deterministic else engine.group_by_worker(blocks)
+    is_fixed = get_config().deterministic
+    groups = by_partition(blocks) if is_fixed else engine.group_by_worker(blocks)
     tasks = engine.map(
         partial(reduce_group, reduction, rows.dtype, not rows.checked),
         groups,
@@ -158,9 +167,10 @@ def reduce_group(
             error.add_note(f"While reducing block {rows.number} ({reduction.name}).")
             raise
 
-    def reduce_block(block_ref: BlockRef) -> Any:
+    def reduce_blocks(block_refs: Sequence[BlockRef]) -> Any:
         with limit_threadpools(1):
-            return reduce_slices(row_slices(open_block(block_ref), None))
+            blocks = map(open_block, block_refs)
+            return reduce_slices(chain.from_iterable(row_slices(b, None) for b in blocks))
 
     is_uploaded = any(ref.to_device for ref in block_refs)
     calls = [partial(open_block, ref) for ref in block_refs]
@@ -173,7 +183,8 @@ def reduce_group(
     results: list[Any] = []
     with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
         if dtype is None:  # whole blocks, of which each thread has one in memory
-            return tree_to_host(combine_all(reduction.combine, pool.map(reduce_block, block_refs)))
+            parts = pool.map(reduce_blocks, by_partition(block_refs))
+            return tree_to_host(combine_all(reduction.combine, parts))
         # In windows, so that few slices of lazy blocks are in memory at a time.
         while window := list(islice(slices, SLICES_PER_THREAD * n_threads)):
             bounds = np.linspace(0, len(window), n_threads + 1).astype(int)
@@ -185,9 +196,10 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
     """Return the same rows with known lengths, and every block with its first row's number."""
     if rows.lengths is not None:
         return rows
-    groups = [[block] for block in rows.blocks]
-    return rows.with_lengths(engine.gather(engine.map(_count_rows, groups, name="count-rows")))
+    groups = by_partition(rows.blocks)
+    counts = engine.gather(engine.map(_count_rows, groups, name="count-rows"))
+    return rows.with_lengths([*chain.from_iterable(counts)])
 
 
-def _count_rows(block_refs: Sequence[BlockRef]) -> int:
-    return sum(open_block(ref._replace(to_device=False)).n_rows for ref in block_refs)
+def _count_rows(block_refs: Sequence[BlockRef]) -> list[int]:
+    return [open_block(ref._replace(to_device=False)).n_rows for ref in block_refs]

@@ -17,12 +17,14 @@ from skfleet._array import (
     to_device_of,
 )
 from skfleet._linalg import column_sums, gram, hstack, is_sparse, sums_down, weighted_gram
-from skfleet.blocks import Block, RowBlocks
+from skfleet.blocks import PIECE_BYTES, Block, RowBlocks
 from skfleet.glm._coordinate_descent import Quadratic
 from skfleet.glm._dense_solvers import rows_with_gram, solve_positive, solve_ridge
 
 # A larger Gram matrix takes more than 3 GB, and hours to solve. That of sparse rows is dense, and
 # takes longer than a few passes.
+# Size of the pieces of sparse rows whose Gram matrices are added up.
+MAX_PRODUCT_PIECE_BYTES = 64 * 2**20
 MAX_GRAM_COLUMNS, MAX_SPARSE_GRAM_COLUMNS = 20_000, 5_000
 # Condition number up to which the rounding of the largest eigenvalue does not show in the least.
 MAX_EIGH_CONDITION = 1e9
@@ -31,6 +33,17 @@ MAX_EIGH_CONDITION = 1e9
 def max_gram_columns(rows: RowBlocks) -> int:
     """Return the largest number of columns for a Gram matrix."""
     return MAX_SPARSE_GRAM_COLUMNS if rows.is_sparse else MAX_GRAM_COLUMNS
+
+
+def product_piece_bytes(rows: RowBlocks) -> int | None:
+    """Return the size of pieces of rows for whose products one of all their columns is small.
+
+    None leaves it to the rows. Products of dense columns take as long as those of many rows.
+    """
+    if not rows.is_sparse:
+        return None
+    gram_bytes = 8 * rows.n_features**2
+    return max(PIECE_BYTES, min(4 * gram_bytes, MAX_PRODUCT_PIECE_BYTES))
 
 
 class CrossProducts(NamedTuple):

@@ -20,6 +20,7 @@ from skfleet._linalg import gram, is_sparse, sums_down, take_columns, weighted_g
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
+from skfleet.glm._normal_equations import product_piece_bytes
 
 # A shift of more deviations costs digits unless the rows are centred, which copies them.
 MAX_SHIFT = {"float64": 100.0, "float32": 1.0}
@@ -122,7 +123,9 @@ class Objective:
         if shift is not None:
             constant = constant - feature_coef @ shift
         predictor = LinearPredictor(feature_coef / scale, constant, center, columns)
-        reduction = Reduction(glm_hessian if hessian else glm_gradient)
+        reduction = Reduction(glm_gradient)
+        if hessian:
+            reduction = Reduction(glm_hessian, piece_bytes=product_piece_bytes(self._rows))
         args = (predictor, self.loss, self._encoding)
         sums: GradientSums = map_reduce(self._engine, reduction, self._rows, *args)
         gradient = np.empty(coef.shape)

@@ -18,6 +18,7 @@ from skfleet.glm._normal_equations import (
     CrossProducts,
     combine_products,
     cross_products,
+    product_piece_bytes,
     targets_of,
     weights_of,
 )
@@ -65,7 +66,7 @@ def compute_products(
     """
 
     def reduce_rows(kind: ProductKind, rows: RowBlocks) -> Products:
-        reduction = Reduction(block_products, kind.combine)
+        reduction = Reduction(block_products, kind.combine, piece_bytes=product_piece_bytes(rows))
         products: Products = map_reduce(engine_for(rows), reduction, rows, kind)
         check_total_weight(products.weight)
         return products

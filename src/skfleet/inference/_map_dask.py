@@ -20,6 +20,7 @@ from skfleet._linalg import is_sparse
 from skfleet.blocks import (
     artificial_rows,
     as_collection,
+    by_rows,
     copy_lengths,
     is_frame,
     map_to_array,
@@ -205,6 +206,7 @@ def rows_with_index(X: Any) -> Any:
     return frame
 
 
+@by_rows
 def _opened_box(box: Boxed, output: OutputSpec) -> Any:
     rows, index = box.value
     return with_index(rows, index, output)
@@ -260,6 +262,7 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
 # Dask passes `block_id` to tasks of chunks, and `partition_info` to those of partitions.
 
 
+@by_rows
 def _apply_to_chunk(
     rows: Any, name: str, *args: Any, block_id: Any = None, partition_info: Any = None
 ) -> Any:
@@ -268,17 +271,20 @@ def _apply_to_chunk(
         return _without_names(_apply(rows, *args))
 
 
+@by_rows
 def _apply_to_partition(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
     _, _, output, *_ = args
     with _note_on_failure(name, None, partition_info):
         return with_index(_apply(rows, *args), _index_of(rows), output)
 
 
+@by_rows
 def _apply_to_box(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
     with _note_on_failure(name, None, partition_info):
         return Boxed((_without_names(_apply(rows, *args)), _index_of(rows)))
 
 
+@by_rows
 def _apply_boxed(
     rows: Any, name: str, *args: Any, block_id: Any = None, partition_info: Any = None
 ) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed import Client, Future
 
-from skfleet.blocks import BlockRef, LazyBlock
+from skfleet.blocks import BlockRef, LazyBlock, by_partition
 from skfleet.engine._dask._client import scheduler_workers
 from skfleet.engine._dask._disk_blocks import split_mapped
 from skfleet.engine._disk_cache import is_cached
@@ -50,11 +50,12 @@ def futures_of(block: BlockRef) -> list[Future]:
 def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
     """Group blocks by the worker that has most parts of each; any other block is a group.
 
+    So are the pieces of a partition, which a task reads one after the other.
     Of one worker, blocks in memory are one group; of a GPU worker, as many as take a part of its
     device's memory. Those on its disk are one for each thread, which maps one at a time.
     """
     on_workers = [block for block in blocks if _is_on_worker(block)]
-    single = [[block] for block in blocks if not _is_on_worker(block)]
+    single = by_partition([block for block in blocks if not _is_on_worker(block)])
     if not on_workers:
         return single
     futures = {f.key: f for block in on_workers for f in futures_of(block)}

@@ -12,9 +12,9 @@ from sklearn import compose, config_context
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import make_column_transformer as make_in_scikit_learn
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import get_tags
+from sklearn.utils import check_array, get_tags
 
-from skfleet._linalg import is_sparse
+from skfleet._linalg import hstack, is_sparse
 from skfleet._warnings import without_warnings
 from skfleet.engine import Passes, identity
 from skfleet.estimators._base import check_columns
@@ -93,6 +93,12 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
             head = yield head_of_rows()
         return (yield from finish_fit(self, fitted, head, meta))
 
+    def _hstack(self, Xs: Any, *, n_samples: int) -> Any:
+        """Return the outputs side by side; sparse ones without the coordinates of all values."""
+        if not self.sparse_output_:
+            return super()._hstack(Xs, n_samples=n_samples)
+        return hstack([_as_numbers(X) for X in Xs])
+
     def _set_parts(
         self, fitted: dict[str, Any], rows: Any, replace: Callable[[Any], Any] = identity
     ) -> Any:
@@ -132,6 +138,16 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
         if not _is_dropped(self.remainder):
             params["remainder"] = replace("remainder", self.remainder)
         return compose.ColumnTransformer(**params)
+
+
+def _as_numbers(X: Any) -> Any:
+    """Return the output of a transformer as numbers for a sparse matrix, or raise."""
+    try:
+        return check_array(X, accept_sparse=True, ensure_all_finite=False)
+    except ValueError as error:
+        raise ValueError(
+            "For a sparse output, all columns should be a numeric or convertible to a numeric."
+        ) from error
 
 
 def _is_dropped(part: Any) -> bool:

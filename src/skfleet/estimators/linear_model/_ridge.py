@@ -47,6 +47,7 @@ from skfleet.glm import (
     Products,
     accurate_products,
     compute_products,
+    product_piece_bytes,
     targets_of,
     weights_of,
 )
@@ -327,7 +328,9 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
                 weights = dict(zip(counts.labels.tolist(), balanced, strict=True))
 
             def reduce_rows(kind: ProductKind, rows: RowBlocks) -> ClassProducts:
-                reduction = Reduction(class_products, partial(combine_class_products, kind))
+                combine = partial(combine_class_products, kind)
+                piece_bytes = product_piece_bytes(rows)
+                reduction = Reduction(class_products, combine, piece_bytes=piece_bytes)
                 return map_reduce(engine, reduction, rows, weights, is_multilabel, kind)
 
             def systems(products: ClassProducts) -> list[Products]:

@@ -1,0 +1,113 @@
+"""Partitions of Dask collections of the same rows, cut alike, and the orders of their rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from skfleet.blocks._dask_graph import (
+    Graph,
+    count_rows,
+    is_frame_collection,
+    recut,
+    shuffles,
+    shuffles_on_disk,
+)
+from skfleet.blocks._dask_take import is_part, lengths_of_part
+
+
+def known_lengths(x: Any) -> tuple[int, ...] | None:
+    """Return the numbers of rows of the partitions, or None where one is unknown."""
+    if is_part(x):
+        return lengths_of_part(x)
+    name, lengths = getattr(x, "_known_lengths", (None, None))
+    if name is not None and name == x._name:
+        return lengths
+    if not isinstance(x, da.Array) or any(math.isnan(n) for n in x.chunks[0]):
+        return None
+    return tuple(int(n) for n in x.chunks[0])
+
+
+def copy_lengths(x: Any, mapped: Any) -> None:
+    """Record the known lengths of a frame's partitions on a frame that is mapped from it."""
+    if (lengths := known_lengths(x)) is not None:
+        mapped._known_lengths = mapped._name, lengths
+
+
+def align(
+    graph: Graph,
+    keys: list[list[Any]],
+    X: Any,
+    collections: dict[str, Any],
+    host: dict[str, np.ndarray],
+) -> tuple[int, ...] | None:
+    """Repartition `keys` like X, in place; return the block lengths of X where they are known.
+
+    Rows are counted only if there is no other way: collections of unknown lengths and as many
+    partitions are assumed to be aligned, which opening a block checks.
+    """
+    names = ["X", *collections]
+    sizes: list[Any] = [known_lengths(x) for x in (X, *collections.values())]
+    # of partitions that are read in pieces, the lengths of these are not known
+    sizes = [
+        size if size is None or len(size) == len(partitions) else None
+        for size, partitions in zip(sizes, keys, strict=True)
+    ]
+    layouts = [(size, len(partitions)) for size, partitions in zip(sizes, keys, strict=True)]
+    unlike = [i for i, layout in enumerate(layouts) if layout != layouts[0]]
+    if unlike or host:
+        unknown = [i for i in (0, *unlike) if sizes[i] is None]
+        for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
+            sizes[i] = lengths
+    lengths = sizes[0]
+    if lengths is None:
+        check_shuffles(graph, keys, names, [X, *collections.values()])
+        return None
+    n_rows_by_name = {names[i]: sum(sizes[i]) for i in unlike}
+    n_rows_by_name |= {name: len(values) for name, values in host.items()}
+    for name, n_rows in n_rows_by_name.items():
+        if n_rows != sum(lengths):
+            raise ValueError(
+                f"{name} must have as many rows as X. Got {n_rows} instead of {sum(lengths)}."
+            )
+    for i in unlike:
+        if sizes[i] != lengths:
+            keys[i] = recut(graph, keys[i], sizes[i], lengths)
+    check_shuffles(graph, keys, names, [X, *collections.values()])
+    return lengths
+
+
+def check_shuffles(
+    graph: Graph,
+    keys: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    collections: Sequence[Any],
+) -> None:
+    """Raise for columns that come from another unordered shuffle than X.
+
+    Frames of known divisions are told apart by their index, when a block is opened.
+    """
+    has_index = all(is_frame_collection(x) and x.known_divisions for x in collections)
+    shuffles_of = shuffles_on_disk if has_index else shuffles
+    orders = [shuffles_of(graph, partition_keys) for partition_keys in keys]
+    for name, order in zip(names, orders, strict=True):
+        if order != orders[0] and order | orders[0]:
+            raise ValueError(
+                f"{name} must come from the shuffle that X comes from. Got rows of two shuffles "
+                "instead, which are in no common order. Pass columns of one Dask DataFrame, not "
+                "arrays made of them, or persist the frame first."
+            )
+
+
+def check_order(graph: Graph, keys: Sequence[Sequence[Any]]) -> None:
+    """Raise for rows whose order differs from one pass to the next."""
+    if any(shuffles_on_disk(graph, partition_keys) for partition_keys in keys):
+        raise ValueError(
+            "X must keep the order of its rows from one pass to the next. Got rows of a shuffle on "
+            "disk instead, which puts them in another order each time. Persist the frame first, or "
+            "shuffle with shuffle_method='tasks'."
+        )

@@ -1,0 +1,386 @@
+"""Partitions of Parquet files, read in pieces of consecutive rows."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from operator import getitem
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pa_dataset
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+from dask.dataframe.dask_expr.io import BlockwiseIO
+from dask.dataframe.dask_expr.io.parquet import ReadParquetFSSpec, ReadParquetPyarrowFS
+from dask.dataframe.io.parquet.arrow import (
+    _filters_to_expression,
+    _need_filtering,
+    _process_kwargs,
+)
+from dask.task_spec import Task
+from fsspec.implementations.local import LocalFileSystem
+
+# Files whose metadata the driver reads, to estimate the rows of all.
+N_SAMPLED_FILES = 3
+# Bytes of a text in memory beside its characters.
+TEXT_BYTES = 16
+# Rows that are decoded at a time, and the bytes of a column that are read at a time.
+BATCH_ROWS, LOCAL_BUFFER_BYTES, REMOTE_BUFFER_BYTES = 2**15, 2**20, 2**23
+
+# Bytes in memory of a byte of a file, at most: files that are smaller by it are not looked into.
+MAX_EXPANSION = 50
+# The column of an index without a name.
+INDEX_COLUMN = "__index_level_0__"
+
+READERS = (ReadParquetFSSpec, ReadParquetPyarrowFS)
+
+
+class Piece(NamedTuple):
+    """Consecutive rows of a file's row groups: the i-th of n pieces of the same number of rows."""
+
+    i: int
+    n: int
+
+    def bounds(self, n_rows: int) -> tuple[int, int]:
+        """Return the numbers of the first row, and of the one after the last."""
+        return n_rows * self.i // self.n, n_rows * (self.i + 1) // self.n
+
+
+class FileRows(NamedTuple):
+    """Row groups of a file on a filesystem; None are all."""
+
+    path: str
+    filesystem: Any
+    row_groups: tuple[int, ...] | None
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.filesystem, LocalFileSystem | pa_fs.LocalFileSystem)
+
+    def open(self) -> pq.ParquetFile:
+        filesystem = self.filesystem
+        if not isinstance(filesystem, pa_fs.FileSystem):
+            filesystem = pa_fs.PyFileSystem(pa_fs.FSSpecHandler(filesystem))
+        buffer_bytes = LOCAL_BUFFER_BYTES if self.is_local else REMOTE_BUFFER_BYTES
+        if self.is_local:  # which fsspec would read through Python
+            filesystem = pa_fs.LocalFileSystem()
+        file = filesystem.open_input_file(self.path)
+        return pq.ParquetFile(file, buffer_size=buffer_bytes, pre_buffer=False)
+
+    def n_bytes(self) -> int:
+        """Return the size of the file."""
+        if isinstance(self.filesystem, pa_fs.FileSystem):
+            return int(self.filesystem.get_file_info(self.path).size)
+        return int(self.filesystem.size(self.path))
+
+
+class RowStream:
+    """The rows of a file's row groups, in their order, of which pieces are read one by one."""
+
+    def __init__(self, source: FileRows, columns: Sequence[str]) -> None:
+        self._file = source.open()
+        groups, metadata = source.row_groups, self._file.metadata
+        self._groups = list(range(metadata.num_row_groups) if groups is None else groups)
+        lengths = [metadata.row_group(i).num_rows for i in self._groups]
+        self._starts = np.cumsum([0, *lengths])
+        self.n_rows = int(self._starts[-1])
+        self._columns, self._position = list(columns), -1
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._rest: pa.RecordBatch | None = None
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Return consecutive rows. Those after the ones of the last call are read on from there."""
+        if low != self._position:
+            self._begin_at(low)
+        batches, n_missing = [], high - low
+        while n_missing > 0:
+            batch = self._next()
+            batches.append(batch.slice(0, n_missing))
+            self._rest = batch.slice(n_missing) if batch.num_rows > n_missing else None
+            n_missing -= batches[-1].num_rows
+        self._position = high
+        schema = self._schema if not batches else batches[0].schema
+        return pa.Table.from_batches(batches, schema=schema)
+
+    def close(self) -> None:
+        self._batches, self._rest = iter(()), None
+        self._file.close(force=True)
+
+    def _begin_at(self, low: int) -> None:
+        """Begin to read with the row group of a row, whose rows before it are skipped."""
+        first = max(0, int(np.searchsorted(self._starts, low, side="right")) - 1)
+        self._batches, self._rest = self._read_groups(self._groups[first:]), None
+        n_skipped = low - int(self._starts[min(first, len(self._starts) - 1)])
+        while n_skipped > 0:
+            batch = self._next()
+            self._rest = batch.slice(n_skipped) if batch.num_rows > n_skipped else None
+            n_skipped -= min(n_skipped, batch.num_rows)
+
+    def _read_groups(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        return self._file.iter_batches(
+            BATCH_ROWS, list(groups), self._columns, use_threads=False, use_pandas_metadata=True
+        )
+
+    def _next(self) -> pa.RecordBatch:
+        rest, self._rest = self._rest, None
+        return next(self._batches) if rest is None else rest
+
+    @property
+    def _schema(self) -> pa.Schema:
+        no_rows: pa.Table = self._file.read_row_groups([], self._columns, use_pandas_metadata=True)
+        return no_rows.schema
+
+
+# The stream of the last piece of each thread, with what it is of.
+_last = threading.local()
+
+
+def read_rows(source: FileRows, columns: Sequence[str], piece: Piece) -> pa.Table:
+    """Return the rows of a piece; after its predecessor, in one thread, nothing is read twice."""
+    key = (source.path, source.row_groups, tuple(columns))
+    last_key, last = getattr(_last, "stream", (None, None))
+    _last.stream = None, None
+    if last is not None and (key != last_key or piece.i == 0):
+        last.close()  # of another file, or of one that may have been written again
+        last = None
+    stream = RowStream(source, columns) if last is None else last
+    is_left_open = False
+    try:
+        table = stream.read(*piece.bounds(stream.n_rows))
+        is_left_open = piece.i + 1 < piece.n
+    finally:
+        if is_left_open:
+            _last.stream = key, stream
+        else:
+            stream.close()
+    return table
+
+
+# -- Dask's readers --------------------------------------------------------------------------------
+
+
+class ParquetPieces(BlockwiseIO):
+    """Expression of the rows that a reader of Dask reads, in pieces of its partitions' files.
+
+    `counts` are the numbers of pieces of the files of each partition.
+    """
+
+    _parameters = ["reader", "counts"]
+
+    def dependencies(self) -> list[Any]:
+        return []  # the reader's tasks are not run
+
+    @property
+    def _meta(self) -> Any:
+        return self.reader._meta
+
+    @property
+    def columns(self) -> list[Any]:
+        return list(self.reader.columns)
+
+    @property
+    def _name(self) -> str:
+        return f"read-pieces-{self.deterministic_token}"
+
+    @cached_property
+    def _places(self) -> list[tuple[int, int, Piece]]:
+        """The partition, the file in it and the piece of each new partition."""
+        return [
+            (partition, file, Piece(i, n))
+            for partition, of_partition in zip(self.reader._partitions, self.counts, strict=True)
+            for file, n in enumerate(of_partition)
+            for i in range(n)
+        ]
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (len(self._places) + 1)
+
+    def _task(self, name: Any, index: int) -> Task:
+        partition, file, piece = self._places[index]
+        task = self.reader._filtered_task(name, partition)
+        if isinstance(self.reader, ReadParquetPyarrowFS):
+            (to_table,) = task.args
+            read = Task(None, read_fragment, piece, **to_table.kwargs)
+            return Task(name, task.func, read, **task.kwargs, _data_producer=True)
+        is_series = task.func is getitem
+        read_part, part = (task.args[0] if is_series else task).func, parts_of(self.reader)
+        column = task.args[1] if is_series else None
+        args = (read_part, part[partition][file], piece, column)
+        return Task(name, read_part_piece, *args, _data_producer=True)
+
+
+def parts_of(reader: Any) -> list[list[Any]]:
+    """Return the files of each partition of a reader by fsspec, as Dask describes them."""
+    return [part if isinstance(part, list) else [part] for part in reader._plan["parts"]]
+
+
+def read_fragment(
+    piece: Piece, *, fragment_wrapper: Any, filters: Any, columns: Any, schema: Any
+) -> pa.Table:
+    """Return a piece of the rows of a fragment, without those that filters drop."""
+    fragment = fragment_wrapper.fragment
+    keep = pq.filters_to_expression(filters) if filters else None
+    return _kept_rows(*_source_of(fragment), columns, schema, filters, keep, piece)
+
+
+def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any) -> Any:
+    """Return a piece of a file as the frame, or the Series, that Dask's reader makes of its rows.
+
+    A default index begins with 0 in each piece.
+    """
+
+    def read_table(
+        cls: Any,
+        /,
+        path: Any,
+        filesystem: Any,
+        row_groups: Any,
+        columns: Any,
+        schema: Any,
+        filters: Any,
+        partitions: Any,
+        partition_keys: Any,
+        **kwargs: Any,
+    ) -> pa.Table:
+        names = [name for name in columns if name is not None]
+        keys, fragment = dict(partition_keys or ()), path
+        is_fragment = isinstance(path, pa_dataset.ParquetFileFragment)
+        if not is_fragment and partitions and partition_keys is None:
+            options = _process_kwargs(**kwargs.get("dataset", {}))
+            (fragment,) = pa_dataset.dataset(path, filesystem=filesystem, **options).get_fragments()
+            keys = pa_dataset.get_partition_keys(fragment.partition_expression)
+        elif is_fragment and None in columns and INDEX_COLUMN in schema.names:
+            names.append(INDEX_COLUMN)
+        groups = None if row_groups == [None] else tuple(row_groups)
+        source = _source_of(path)[0] if is_fragment else FileRows(path, filesystem, groups)
+        if fragment is not path or is_fragment or _need_filtering(filters, partition_keys):
+            keep = _filters_to_expression(filters) if filters else None
+            table = _kept_rows(source, keys, names, schema, filters, keep, piece)
+        else:
+            table = read_rows(source, names, piece)
+        for level in partitions if isinstance(partitions, list) else ():
+            if level.name not in table.column_names:
+                table = table.append_column(level.name, _repeated(level, keys, len(table)))
+        return table
+
+    engine = type("PieceEngine", (read_part.engine,), {"_read_table": classmethod(read_table)})
+    options = (read_part.fs, read_part.meta, list(read_part.columns), read_part.index)
+    backend, kwargs = read_part.dtype_backend, read_part.common_kwargs
+    frame = type(read_part)(engine, *options, backend, {}, kwargs)(part)
+    return frame if column is None else frame[column]
+
+
+def _source_of(fragment: Any) -> tuple[FileRows, dict[str, Any]]:
+    """Return the rows of a fragment, and the values that it has in columns of its directories."""
+    groups = tuple(group.id for group in fragment.row_groups)
+    keys = pa_dataset.get_partition_keys(fragment.partition_expression)
+    return FileRows(fragment.path, fragment.filesystem, groups), keys
+
+
+def _kept_rows(
+    source: FileRows,
+    keys: Mapping[str, Any],
+    columns: Sequence[str],
+    schema: pa.Schema,
+    filters: Any,
+    keep: Any,
+    piece: Piece,
+) -> pa.Table:
+    """Return the rows of a piece that filters keep, with the types of the schema of all files."""
+    names = list(dict.fromkeys([*columns, *names_in(filters)]))
+    table = read_rows(source, [name for name in names if name not in keys], piece)
+    fields, arrays = [schema.field(name) for name in names], []
+    for field in fields:
+        if field.name in table.column_names:
+            arrays.append(table[field.name].cast(field.type))
+        else:
+            value = pa.scalar(keys.get(field.name), type=field.type)
+            arrays.append(pa.repeat(value, len(table)))
+    whole = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=schema.metadata))
+    return whole if keep is None else whole.filter(keep).select(columns)
+
+
+def _repeated(level: Any, keys: Mapping[str, Any], n_rows: int) -> pa.Array:
+    """Return the column of a level of directories, categories where Dask knows them."""
+    value = keys.get(level.name)
+    if not len(level.keys):
+        return pa.array(np.full(n_rows, value))
+    code = np.full(n_rows, level.keys.get_loc(value), dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(code, pa.array(level.keys))
+
+
+def names_in(filters: Any) -> list[str]:
+    """Return the names of columns in filters, which are lists of conditions, or lists of these."""
+    if not filters:
+        return []
+    conditions = [filters] if isinstance(filters[0][0], str) else filters
+    return [name for name, *_ in chain.from_iterable(conditions)]
+
+
+# -- numbers of pieces -----------------------------------------------------------------------------
+
+
+def piece_counts(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] | None:
+    """Return the numbers of pieces of the files of a reader's partitions; None where all are one.
+
+    Rows are estimated from the metadata of the largest files, and those of others from their sizes.
+    """
+    if isinstance(reader, ReadParquetFSSpec) and reader._plan["empty"]:
+        return None
+    partitions = [_sources_of(reader, i) for i in reader._partitions]
+    sizes = {source.path: source.n_bytes() for sources in partitions for source in sources}
+    if not sizes or max(sizes.values()) * MAX_EXPANSION < piece_bytes:
+        return None
+    by_path = {source.path: source for sources in partitions for source in sources}
+    largest = sorted(sizes, key=lambda path: -sizes[path])[:N_SAMPLED_FILES]
+    names = [*reader.columns, *names_in(reader.filters)]
+    sampled = [_expansion(by_path[path], sizes[path], names) for path in largest]
+    expansion, n_groups = (max(values) for values in zip(*sampled, strict=True))
+
+    def count(source: FileRows) -> int:
+        groups = source.row_groups
+        part = 1.0 if groups is None else min(1.0, len(groups) / n_groups)
+        return max(1, math.ceil(part * expansion * sizes[source.path] / piece_bytes))
+
+    counts = tuple(tuple(map(count, sources)) for sources in partitions)
+    return counts if any(max(of_partition) > 1 for of_partition in counts) else None
+
+
+def _sources_of(reader: Any, partition: int) -> list[FileRows]:
+    """Return the rows of files that a partition of a reader consists of."""
+    if isinstance(reader, ReadParquetPyarrowFS):
+        return [FileRows((fragment := reader.fragments[partition]).path, fragment.filesystem, None)]
+    sources = []
+    for part in parts_of(reader)[partition]:
+        path, groups, _ = part["piece"]
+        filesystem = reader._dataset_info["fs"]
+        sources.append(FileRows(path, filesystem, None if groups is None else tuple(groups)))
+    return sources
+
+
+def _expansion(source: FileRows, size: int, names: Sequence[str]) -> tuple[float, int]:
+    """Return by how much columns of a file are larger in memory, and its number of row groups."""
+    with source.open() as file:
+        metadata = file.metadata
+    n_groups, n_bytes = metadata.num_row_groups, 0.0
+    for i in range(metadata.num_columns if n_groups else 0):
+        column = metadata.row_group(0).column(i)
+        if column.path_in_schema.split(".")[0] in names:
+            n_bytes += _value_bytes(column)
+    return metadata.num_rows * n_bytes / max(size, 1), max(1, n_groups)
+
+
+def _value_bytes(column: Any) -> float:
+    """Return an estimate of the bytes of a value of a column in memory."""
+    if column.physical_type != "BYTE_ARRAY":
+        return 8.0
+    statistics = column.statistics
+    lengths = [column.total_uncompressed_size / max(1, column.num_values)]
+    if statistics is not None and statistics.has_min_max:
+        lengths += [len(statistics.min), len(statistics.max)]
+    return TEXT_BYTES + max(lengths)
