@@ -149,7 +149,7 @@ def test_directories_of_values(tmp_path, filesystem):
 @pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of Dask
 def test_an_index_of_labels(tmp_path):
     for i, n_rows in enumerate([200, 300]):
-        frame = table(n_rows, seed=i).set_index(pd.Index(np.arange(n_rows) * 2 + i * 1000))
+        frame = table(n_rows, seed=i).set_index(pd.Index(np.arange(n_rows) ** 2 + i * 10**6))
         frame.rename_axis("number").to_parquet(tmp_path / f"{i}.parquet")
     for options in ({}, {"calculate_divisions": True}):
         frame = dd.read_parquet(str(tmp_path), index="number", **options)
