@@ -26,7 +26,7 @@ from skfleet._config import get_config
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf, identity
-from skfleet.blocks._dask_pieces import has_large_files, has_readers, in_pieces
+from skfleet.blocks._dask_pieces import has_large_files, in_pieces, is_read_by_rows
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
@@ -326,7 +326,7 @@ class FrameLayer(Layer):
 def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
     """Return the arrays that ``func(partition, *args)`` gives as one Dask array like `meta`."""
     options = {"enforce_metadata": False, "align_dataframes": False, "token": token}
-    if is_reordered(X) or has_readers([X]):
+    if is_reordered(X) or is_read_by_rows(X):
         frame = X.map_partitions(func, *args, meta=X._meta.index.to_series()[:0], **options)
         name = f"{key_split(frame._name)}-{uuid.uuid4().hex}"
         layer = FrameLayer(name, frame, len(meta.shape))

@@ -58,11 +58,9 @@ def in_pieces(expression: Any, piece_bytes: int) -> tuple[Any, list[int] | None]
     """
     readers: dict[str, Any] = {}
     for frame in expression.operands:
-        for node in frame.walk():
-            if isinstance(node, READERS):
-                readers[node._name] = node
-            elif not _is_by_rows(node):
-                return expression, None
+        if not _is_read_by_rows(frame):
+            return expression, None
+        readers |= _readers(frame)
     first, *others = [piece_counts(reader, piece_bytes) for reader in readers.values()]
     if first is None or any(counts != first for counts in others):
         return expression, None
@@ -82,14 +80,20 @@ def _is_by_rows(node: Any) -> bool:
 
 def has_large_files(frames: Sequence[Any], piece_bytes: int) -> bool:
     """Return whether frames are read from Parquet files that may be larger than so many bytes."""
-    return any(piece_counts(reader, piece_bytes) for reader in _readers(frames).values())
+    readers = {name: node for frame in frames for name, node in _readers(frame.expr).items()}
+    return any(piece_counts(reader, piece_bytes) for reader in readers.values())
 
 
-def has_readers(frames: Sequence[Any]) -> bool:
-    """Return whether frames are read from Parquet files."""
-    return bool(_readers(frames))
+def is_read_by_rows(frame: Any) -> bool:
+    """Return whether each row of a frame is made of one row of Parquet files."""
+    return _is_read_by_rows(frame.expr)
 
 
-def _readers(frames: Sequence[Any]) -> dict[str, Any]:
-    nodes = (node for frame in frames for node in frame.expr.walk())
-    return {node._name: node for node in nodes if isinstance(node, READERS)}
+def _is_read_by_rows(expression: Any) -> bool:
+    is_by_rows = all(isinstance(node, READERS) or _is_by_rows(node) for node in expression.walk())
+    return is_by_rows and bool(_readers(expression))
+
+
+def _readers(expression: Any) -> dict[str, Any]:
+    """Return the readers of an expression, by name."""
+    return {node._name: node for node in expression.walk() if isinstance(node, READERS)}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import dask
@@ -20,7 +21,7 @@ from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
-from skfleet.blocks import BlockRef, RowBlocks, persist_together
+from skfleet.blocks import BlockRef, RowBlocks, by_partition, persist_together
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._block_locations import (
     futures_of,
@@ -210,6 +211,22 @@ class DaskEngine:
         with no_large_graph_warning():
             return self.client.compute(tasks, optimize_graph=False, **options)
 
+    def _map_partitions(
+        self, func: Callable[..., Any], blocks: Sequence[BlockRef], *, name: str
+    ) -> list[Task]:
+        """Submit func(block) for every block, and the pieces of a partition to one worker.
+
+        It reads on from one piece to the next.
+        """
+        workers = cycle(self.worker_threads() or [None])
+        groups = ((group, len(group) > 1) for group in by_partition(blocks))
+        places = ((group, next(workers) if is_cut else None) for group, is_cut in groups)
+        return [
+            self.submit(func, block, name=name, worker=worker)
+            for group, worker in places
+            for block in group
+        ]
+
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the results in order; after a failure the other tasks are cancelled."""
         try:
@@ -288,7 +305,11 @@ class DaskEngine:
             yield rows
             return
         store = partial(store_block, dtype=rows.dtype, limit=disk_limit())
-        tasks = self.map(load_block if in_memory else store, unloaded, name="load-block")
+        load = load_block if in_memory else store
+        if shares_subgraph:
+            tasks = self.map(load, unloaded, name="load-block")
+        else:
+            tasks = self._map_partitions(load, unloaded, name="load-block")
         try:
             for _ in self.as_completed(tasks):
                 pass  # all are in memory or on the disk, or have failed

@@ -108,7 +108,8 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         warn_of_trip(X, y, weight)
         per_row, fit_params = split_per_sample(params, X)
         if is_lazy(X):
-            return row_blocks(X, y, weight, per_sample=per_row, dtype=None), fit_params
+            options = {"per_sample": per_row, "dtype": None, "in_partitions": True}
+            return row_blocks(X, y, weight, **options), fit_params
         X = X.tocsr() if is_sparse(X) else X
         n_rows = n_rows_of(X)
         n_blocks = min(self.n_blocks or 1, max(1, n_rows))

@@ -221,7 +221,7 @@ class NeighborsEstimator(FleetEstimator):
             source = X
             if is_frame(meta_of(X)):  # whose answer has a part for each of its partitions
                 (source,), *_ = fix_partitions([X], [], is_tuned=False)
-            queries = row_blocks(source, dtype=None)
+            queries = row_blocks(source, dtype=None, in_partitions=True)
             queries = replace(queries, dtype=float_dtype(meta_of(X)), checked=self._allows_nan)
         example = func(training.example(n_neighbors))
         several = isinstance(example, tuple | list)
