@@ -58,6 +58,8 @@ class FailureReporter(WorkerPlugin):
             logging.getLogger(name).addFilter(self.filter)
 
     def teardown(self, worker: Worker) -> None:
+        if worker.nanny is not None:
+            return  # its process ends with it, and a late heartbeat fails after this
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self.filter)
 

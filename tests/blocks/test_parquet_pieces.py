@@ -15,12 +15,13 @@ from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
 from skfleet import config_context
-from skfleet.blocks import _dask_parquet, by_partition, open_block, row_blocks
+from skfleet.blocks import _dask_parquet, _dask_pieces, by_partition, open_block, row_blocks
 from skfleet.blocks._dask_parquet import FileRows, Piece, RowStream
 from skfleet.engine import counting
 from skfleet.estimators import (
     ColumnTransformer,
     LinearRegression,
+    LogisticRegression,
     OneHotEncoder,
     SimpleImputer,
     StandardScaler,
@@ -281,3 +282,73 @@ def test_values_of_this_process_come_with_pieces(tmp_path):
         of_array = LinearRegression().fit(X, da.from_array(y, chunks=100))
     for found in (other, of_array):
         np.testing.assert_allclose(found.coef_, model.coef_)
+
+
+PREDICTIONS = {
+    "predict": lambda model, X: model.predict(X),
+    "predict_proba": lambda model, X: model.predict_proba(X),
+    "a filter above": lambda model, X: model.predict(X[X["n"] > 3]),
+    "gaps": lambda model, X: model.predict(X.fillna({"a": 0.5})),
+    "an index of its own": lambda model, X: model.predict(X.reset_index(drop=True)),
+    "a column": lambda model, X: (lambda answers: answers[answers.columns[1]])(
+        model.predict_proba(X)
+    ),
+    "beside its rows": lambda model, X: X.assign(answer=model.predict(X)),
+    "rows that were filtered": lambda model, X: (
+        lambda rows: rows.assign(answer=model.predict(rows))
+    )(X[X["n"] > 3]),
+}
+
+
+@pytest.mark.parametrize("filesystem", ["fsspec", "arrow"])
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_predictions_of_pieces(tmp_path, filesystem, name):
+    path = write(tmp_path, [300, 70, 500], row_group_size=120)
+    X = dd.read_parquet(path, filesystem=filesystem)[["a", "b", "n"]]
+    rows = table(200, seed=9)
+    model = make_pipeline(SimpleImputer(), LogisticRegression())
+    model.fit(rows[["a", "b", "n"]], (rows["y"] > 0).astype(int))
+    expected = PREDICTIONS[name](model, X)
+    # several files that are read as one have their labels twice
+    with dask.config.set({"optimization.tune.active": False}), config_context(block_bytes=2_000):
+        answers = PREDICTIONS[name](model, X)
+        assert answers.npartitions == expected.npartitions == 3
+        found, wanted = answers.compute(), expected.compute()
+        assert_same = pd.testing.assert_series_equal
+        if found.ndim == 2:
+            assert_same = pd.testing.assert_frame_equal
+        assert_same(found, wanted)
+        assert_same(answers.partitions[2].compute(), expected.partitions[2].compute())
+
+
+@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of Dask
+def test_predictions_are_written_by_pieces(tmp_path, monkeypatch):
+    path = write(tmp_path, [3_000, 2_000])
+    X = dd.read_parquet(path)[["b", "c"]]
+    model = LinearRegression().fit(X, dd.read_parquet(path)["y"])
+    lengths, join = [], _dask_pieces._joined
+
+    def counted(results):
+        lengths.extend(map(len, results))
+        return join(results)
+
+    monkeypatch.setattr(_dask_pieces, "_joined", counted)
+    with config_context(block_bytes=10_000):
+        answers = model.predict(X).to_frame("answer")
+    answers.to_parquet(tmp_path / "answers", write_index=False)
+    assert sum(lengths) == 5_000
+    assert max(lengths) < 1_000
+    written = dd.read_parquet(str(tmp_path / "answers")).compute()
+    np.testing.assert_allclose(written["answer"], model.coef_ @ X.compute().T + model.intercept_)
+
+
+def test_fits_on_transformed_frames_read_pieces(tmp_path):
+    frame = dd.read_parquet(write(tmp_path, [3_000, 2_000]))
+    X, y = frame[["a", "b", "c"]], frame["y"]
+    steps = make_pipeline(SimpleImputer(), StandardScaler()).set_output(transform="pandas")
+    models = []
+    for block_bytes in (1e12, 10_000):
+        with config_context(block_bytes=block_bytes, engine="local"), counting() as counts:
+            models.append(make_pipeline(steps, LinearRegression()).fit(X, y))
+    assert counts.loads > 20
+    np.testing.assert_allclose(models[0][-1].coef_, models[1][-1].coef_)

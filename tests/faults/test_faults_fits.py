@@ -287,7 +287,7 @@ def test_forests_survive_a_killed_worker(processes, resident):
     model = RandomForestRegressor(8, max_samples=0.05, max_features=4, random_state=0)
     with config_context(keep_blocks=resident):
         undisturbed = model.fit(X, y).estimators_
-        with killing_one_worker_after(processes, 1.0) as killed:
+        with killing_one_worker_after(processes, 0.3) as killed:
             again = model.fit(X, y).estimators_
     assert killed
     for tree, want in zip(again, undisturbed, strict=True):

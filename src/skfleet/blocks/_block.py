@@ -12,6 +12,7 @@ import numpy as np
 
 from skfleet import _linalg
 from skfleet._array import is_host
+from skfleet._config import get_config
 from skfleet._device import to_device
 from skfleet.blocks._containers import (
     as_matrix,
@@ -28,6 +29,16 @@ from skfleet.blocks._containers import (
 PIECE_BYTES, DEVICE_PIECE_BYTES = 4 * 2**20, 256 * 2**20
 # Matrix products of fewer rows are slow, so wide rows have larger pieces, up to a limit.
 MIN_PIECE_ROWS, MAX_PIECE_BYTES = 256, 12 * 2**20
+
+
+# Size of blocks of rows that workers read from Parquet files, by default.
+FILE_BLOCK_BYTES = 32 * 2**20
+
+
+def file_block_bytes() -> int:
+    """Return the size of the blocks in which large files are read, by the config."""
+    block_bytes: Any = get_config().block_bytes
+    return FILE_BLOCK_BYTES if block_bytes == "auto" else int(block_bytes)
 
 
 class BlockCache(dict):

@@ -26,7 +26,7 @@ from skfleet._config import get_config
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf, identity
-from skfleet.blocks._dask_pieces import has_large_files, in_pieces, is_read_by_rows
+from skfleet.blocks._dask_pieces import has_large_files, in_pieces, is_read_by_rows, without_joins
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
@@ -123,7 +123,8 @@ def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph
     frames = [x if is_frame_collection(x) else layers[x.name].frame for x in collections]
     if not has_large_files(frames, piece_bytes):
         return None
-    expression, partitions = in_pieces(_optimize(frames, fuse=False, is_tuned=False), piece_bytes)
+    whole = _optimize(without_joins(frames), fuse=False, is_tuned=False)
+    expression, partitions = in_pieces(whole, piece_bytes)
     if partitions is None:
         return None
     expression = expression.fuse()

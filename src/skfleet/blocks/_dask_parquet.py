@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as pa_dataset
 import pyarrow.fs as pa_fs
@@ -91,7 +92,7 @@ class RowStream:
         self.n_rows = int(self._starts[-1])
         self._columns, self._position = list(columns), -1
         self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._rest: pa.RecordBatch | None = None
+        self._pending: pa.RecordBatch | None = None
 
     def read(self, low: int, high: int) -> pa.Table:
         """Return consecutive rows. Those after the ones of the last call are read on from there."""
@@ -101,24 +102,24 @@ class RowStream:
         while n_missing > 0:
             batch = self._next()
             batches.append(batch.slice(0, n_missing))
-            self._rest = batch.slice(n_missing) if batch.num_rows > n_missing else None
+            self._pending = batch.slice(n_missing) if batch.num_rows > n_missing else None
             n_missing -= batches[-1].num_rows
         self._position = high
         schema = self._schema if not batches else batches[0].schema
         return pa.Table.from_batches(batches, schema=schema)
 
     def close(self) -> None:
-        self._batches, self._rest = iter(()), None
+        self._batches, self._pending = iter(()), None
         self._file.close(force=True)
 
     def _begin_at(self, low: int) -> None:
         """Begin to read with the row group of a row, whose rows before it are skipped."""
         first = max(0, int(np.searchsorted(self._starts, low, side="right")) - 1)
-        self._batches, self._rest = self._read_groups(self._groups[first:]), None
+        self._batches, self._pending = self._read_groups(self._groups[first:]), None
         n_skipped = low - int(self._starts[min(first, len(self._starts) - 1)])
         while n_skipped > 0:
             batch = self._next()
-            self._rest = batch.slice(n_skipped) if batch.num_rows > n_skipped else None
+            self._pending = batch.slice(n_skipped) if batch.num_rows > n_skipped else None
             n_skipped -= min(n_skipped, batch.num_rows)
 
     def _read_groups(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -127,8 +128,8 @@ class RowStream:
         )
 
     def _next(self) -> pa.RecordBatch:
-        rest, self._rest = self._rest, None
-        return next(self._batches) if rest is None else rest
+        pending, self._pending = self._pending, None
+        return next(self._batches) if pending is None else pending
 
     @property
     def _schema(self) -> pa.Schema:
@@ -140,8 +141,11 @@ class RowStream:
 _last = threading.local()
 
 
-def read_rows(source: FileRows, columns: Sequence[str], piece: Piece) -> pa.Table:
-    """Return the rows of a piece; after its predecessor, in one thread, nothing is read twice."""
+def read_rows(source: FileRows, columns: Sequence[str], piece: Piece) -> tuple[pa.Table, int]:
+    """Return the rows of a piece, and the number of the first.
+
+    After its predecessor, in one thread, nothing is read twice.
+    """
     key = (source.path, source.row_groups, tuple(columns))
     last_key, last = getattr(_last, "stream", (None, None))
     _last.stream = None, None
@@ -151,14 +155,15 @@ def read_rows(source: FileRows, columns: Sequence[str], piece: Piece) -> pa.Tabl
     stream = RowStream(source, columns) if last is None else last
     is_left_open = False
     try:
-        table = stream.read(*piece.bounds(stream.n_rows))
+        low, high = piece.bounds(stream.n_rows)
+        table = stream.read(low, high)
         is_left_open = piece.i + 1 < piece.n
     finally:
         if is_left_open:
             _last.stream = key, stream
         else:
             stream.close()
-    return table
+    return table, low
 
 
 # -- Dask's readers --------------------------------------------------------------------------------
@@ -167,10 +172,12 @@ def read_rows(source: FileRows, columns: Sequence[str], piece: Piece) -> pa.Tabl
 class ParquetPieces(BlockwiseIO):
     """Expression of the rows that a reader of Dask reads, in pieces of its partitions' files.
 
-    `counts` are the numbers of pieces of the files of each partition.
+    `counts` are the numbers of pieces of the files of each partition. A default index begins with 0
+    in each piece, or goes on with `keeps_index`.
     """
 
-    _parameters = ["reader", "counts"]
+    _parameters = ["reader", "counts", "keeps_index"]
+    _defaults = {"keeps_index": False}
 
     def dependencies(self) -> list[Any]:
         return []  # the reader's tasks are not run
@@ -205,12 +212,13 @@ class ParquetPieces(BlockwiseIO):
         task = self.reader._filtered_task(name, partition)
         if isinstance(self.reader, ReadParquetPyarrowFS):
             (to_table,) = task.args
-            read = Task(None, read_fragment, piece, **to_table.kwargs)
-            return Task(name, task.func, read, **task.kwargs, _data_producer=True)
+            to_pandas = partial(task.func, **task.kwargs)
+            options = to_table.kwargs | {"keeps_index": self.keeps_index}
+            return Task(name, read_fragment_piece, to_pandas, piece, **options, _data_producer=True)
         is_series = task.func is getitem
         read_part, part = (task.args[0] if is_series else task).func, parts_of(self.reader)
         column = task.args[1] if is_series else None
-        args = (read_part, part[partition][file], piece, column)
+        args = (read_part, part[partition][file], piece, column, self.keeps_index)
         return Task(name, read_part_piece, *args, _data_producer=True)
 
 
@@ -219,20 +227,33 @@ def parts_of(reader: Any) -> list[list[Any]]:
     return [part if isinstance(part, list) else [part] for part in reader._plan["parts"]]
 
 
-def read_fragment(
-    piece: Piece, *, fragment_wrapper: Any, filters: Any, columns: Any, schema: Any
-) -> pa.Table:
-    """Return a piece of the rows of a fragment, without those that filters drop."""
+def read_fragment_piece(
+    to_pandas: Any,
+    piece: Piece,
+    *,
+    fragment_wrapper: Any,
+    filters: Any,
+    columns: Any,
+    schema: Any,
+    keeps_index: bool,
+) -> Any:
+    """Return a piece of a fragment as the frame that Dask's reader makes of rows."""
     fragment = fragment_wrapper.fragment
     keep = pq.filters_to_expression(filters) if filters else None
-    return _kept_rows(*_source_of(fragment), columns, schema, filters, keep, piece)
+    table, low = _filtered_rows(*_source_of(fragment), columns, schema, filters, keep, piece)
+    return _with_index_from(to_pandas(table), low if keeps_index else 0)
 
 
-def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any) -> Any:
-    """Return a piece of a file as the frame, or the Series, that Dask's reader makes of its rows.
+def _with_index_from(frame: Any, low: int) -> Any:
+    """Return a frame whose default index begins with a number."""
+    if low and type(frame.index) is pd.RangeIndex:
+        frame.index = pd.RangeIndex(low, low + len(frame), name=frame.index.name)
+    return frame
 
-    A default index begins with 0 in each piece.
-    """
+
+def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any, keeps_index: bool) -> Any:
+    """Return a piece of a file as the frame, or the Series, that Dask's reader makes of rows."""
+    first_row = 0
 
     def read_table(
         cls: Any,
@@ -247,6 +268,7 @@ def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any) -> Any
         partition_keys: Any,
         **kwargs: Any,
     ) -> pa.Table:
+        nonlocal first_row
         names = [name for name in columns if name is not None]
         keys, fragment = dict(partition_keys or ()), path
         is_fragment = isinstance(path, pa_dataset.ParquetFileFragment)
@@ -260,9 +282,9 @@ def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any) -> Any
         source = _source_of(path)[0] if is_fragment else FileRows(path, filesystem, groups)
         if fragment is not path or is_fragment or _need_filtering(filters, partition_keys):
             keep = _filters_to_expression(filters) if filters else None
-            table = _kept_rows(source, keys, names, schema, filters, keep, piece)
+            table, first_row = _filtered_rows(source, keys, names, schema, filters, keep, piece)
         else:
-            table = read_rows(source, names, piece)
+            table, first_row = read_rows(source, names, piece)
         for level in partitions if isinstance(partitions, list) else ():
             if level.name not in table.column_names:
                 table = table.append_column(level.name, _repeated(level, keys, len(table)))
@@ -272,6 +294,7 @@ def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any) -> Any
     options = (read_part.fs, read_part.meta, list(read_part.columns), read_part.index)
     backend, kwargs = read_part.dtype_backend, read_part.common_kwargs
     frame = type(read_part)(engine, *options, backend, {}, kwargs)(part)
+    frame = _with_index_from(frame, first_row if keeps_index else 0)
     return frame if column is None else frame[column]
 
 
@@ -282,7 +305,7 @@ def _source_of(fragment: Any) -> tuple[FileRows, dict[str, Any]]:
     return FileRows(fragment.path, fragment.filesystem, groups), keys
 
 
-def _kept_rows(
+def _filtered_rows(
     source: FileRows,
     keys: Mapping[str, Any],
     columns: Sequence[str],
@@ -290,10 +313,13 @@ def _kept_rows(
     filters: Any,
     keep: Any,
     piece: Piece,
-) -> pa.Table:
-    """Return the rows of a piece that filters keep, with the types of the schema of all files."""
+) -> tuple[pa.Table, int]:
+    """Return the rows of a piece that filters keep, with the types of the schema of all files.
+
+    With them, return the number of the first row of the piece.
+    """
     names = list(dict.fromkeys([*columns, *names_in(filters)]))
-    table = read_rows(source, [name for name in names if name not in keys], piece)
+    table, low = read_rows(source, [name for name in names if name not in keys], piece)
     fields, arrays = [schema.field(name) for name in names], []
     for field in fields:
         if field.name in table.column_names:
@@ -302,7 +328,7 @@ def _kept_rows(
             value = pa.scalar(keys.get(field.name), type=field.type)
             arrays.append(pa.repeat(value, len(table)))
     whole = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=schema.metadata))
-    return whole if keep is None else whole.filter(keep).select(columns)
+    return (whole if keep is None else whole.filter(keep).select(columns)), low
 
 
 def _repeated(level: Any, keys: Mapping[str, Any], n_rows: int) -> pa.Array:

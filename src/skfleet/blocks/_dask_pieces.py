@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import accumulate, chain, groupby, pairwise
+from typing import Any, NamedTuple
 
-from dask.dataframe.dask_expr import _accessor, _expr
+import pandas as pd
+from dask._expr import _ExprSequence as ExprSequence
+from dask.dataframe.dask_expr import _accessor, _expr, new_collection
 from dask.dataframe.dask_expr._str_accessor import FunctionMap
+from dask.dataframe.dask_expr.io import FusedIO, FusedParquetIO
+from dask.task_spec import List, Task, TaskRef
 
+from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_parquet import READERS, ParquetPieces, piece_counts
 from skfleet.blocks._row_functions import is_by_rows
 
@@ -50,29 +56,114 @@ BY_ROWS = (
 )
 
 
-def in_pieces(expression: Any, piece_bytes: int) -> tuple[Any, list[int] | None]:
+class MapOfPieces(_expr.Blockwise):
+    """Expression of a function that is mapped to partitions of rows that are read from files.
+
+    Where files are large it is mapped to pieces of them, whose results are joined.
+    """
+
+    _parameters = ["mapped", "piece_bytes"]
+
+    @property
+    def _meta(self) -> Any:
+        return self.mapped._meta
+
+    def _divisions(self) -> Any:
+        return self.mapped.divisions
+
+    def _broadcast_dep(self, dep: Any) -> bool:
+        return False
+
+    def _lower(self) -> Any:
+        whole = ExprSequence(self.mapped.lower_completely())
+        pieces, partitions = in_pieces(whole, self.piece_bytes, keeps_index=True)
+        if partitions is None:
+            return self.mapped
+        sizes = [len([*group]) for _, group in groupby(partitions)]
+        return JoinedPieces(pieces.operands[0], sizes, self.mapped.divisions)
+
+
+class JoinedPieces(_expr.Expr):
+    """Expression of the results of pieces, so many of which are of each partition."""
+
+    _parameters = ["pieces", "sizes", "bounds"]
+
+    @property
+    def _meta(self) -> Any:
+        return self.pieces._meta
+
+    def _divisions(self) -> Any:
+        return self.bounds
+
+    def _layer(self) -> dict[Any, Any]:
+        name, ends = self.pieces._name, pairwise(accumulate(self.sizes, initial=0))
+        return {
+            (self._name, i): Task(
+                (self._name, i), _joined, List(*(TaskRef((name, j)) for j in range(low, high)))
+            )
+            for i, (low, high) in enumerate(ends)
+        }
+
+
+def _joined(results: list[Any]) -> Any:
+    """Return the results of pieces one below the other."""
+    return pd.concat(results)
+
+
+def map_by_rows(X: Any, func: Any, *args: Any, **options: Any) -> Any:
+    """Return ``X.map_partitions(func, *args)``, in pieces of files where each row is of one row."""
+    mapped = X.map_partitions(func, *args, enforce_metadata=False, **options)
+    if not is_read_by_rows(X):
+        return mapped
+    return new_collection(MapOfPieces(mapped.expr, file_block_bytes()))
+
+
+def without_joins(frames: Sequence[Any]) -> list[Any]:
+    """Return frames whose functions are mapped to whole partitions."""
+    expressions = []
+    for frame in frames:
+        expression = frame.expr
+        for node in [x for x in expression.walk() if isinstance(x, MapOfPieces)]:
+            expression = expression.substitute(node, node.mapped)
+        expressions.append(new_collection(expression))
+    return expressions
+
+
+def in_pieces(
+    expression: Any, piece_bytes: int, *, keeps_index: bool = False
+) -> tuple[Any, list[int] | None]:
     """Return an optimized expression of frames with partitions of about so many bytes at most.
 
     With it, return the numbers of the partitions that the new ones are of. They are None where
     partitions are small, or are not read from Parquet files row by row.
+
+    With `keeps_index`, rows have the index that they have in partitions.
     """
-    readers: dict[str, Any] = {}
+    readers: dict[str, Reading] = {}
     for frame in expression.operands:
         if not _is_read_by_rows(frame):
             return expression, None
         readers |= _readers(frame)
-    first, *others = [piece_counts(reader, piece_bytes) for reader in readers.values()]
-    if first is None or any(counts != first for counts in others):
+    first, *following = [reading.piece_counts(piece_bytes) for reading in readers.values()]
+    if first is None or any(counts != first for counts in following):
         return expression, None
-    for reader in readers.values():
-        expression = expression.substitute(reader, ParquetPieces(reader, first))
-    partitions = [i for i, of_partition in enumerate(first) for _ in range(sum(of_partition))]
-    return expression, partitions
+    if keeps_index:
+        nodes = [node for frame in expression.operands for node in frame.walk()]
+        is_new = any(isinstance(node, _expr.ResetIndex) for node in nodes)
+        if is_new or not all(reading.keeps_index(first) for reading in readers.values()):
+            return expression, None
+    for reading in readers.values():
+        pieces = ParquetPieces(reading.reader, list(chain.from_iterable(first)), keeps_index)
+        expression = expression.substitute(reading.node, pieces)
+    n_pieces = [sum(map(sum, of_partition)) for of_partition in first]
+    return expression, [i for i, n in enumerate(n_pieces) for _ in range(n)]
 
 
 def _is_by_rows(node: Any) -> bool:
     if isinstance(node, _expr.ResetIndex):
         return bool(node.drop)
+    if isinstance(node, MapOfPieces):
+        return True
     if isinstance(node, _expr.MapPartitions):
         return is_by_rows(node.func)
     return isinstance(node, BY_ROWS)
@@ -81,7 +172,7 @@ def _is_by_rows(node: Any) -> bool:
 def has_large_files(frames: Sequence[Any], piece_bytes: int) -> bool:
     """Return whether frames are read from Parquet files that may be larger than so many bytes."""
     readers = {name: node for frame in frames for name, node in _readers(frame.expr).items()}
-    return any(piece_counts(reader, piece_bytes) for reader in readers.values())
+    return any(reading.piece_counts(piece_bytes) for reading in readers.values())
 
 
 def is_read_by_rows(frame: Any) -> bool:
@@ -90,10 +181,39 @@ def is_read_by_rows(frame: Any) -> bool:
 
 
 def _is_read_by_rows(expression: Any) -> bool:
-    is_by_rows = all(isinstance(node, READERS) or _is_by_rows(node) for node in expression.walk())
-    return is_by_rows and bool(_readers(expression))
+    readers = _readers(expression)
+    is_by_rows = all(node._name in readers or _is_by_rows(node) for node in expression.walk())
+    return is_by_rows and bool(readers)
 
 
-def _readers(expression: Any) -> dict[str, Any]:
+class Reading(NamedTuple):
+    """A reader of Parquet files, and the expression that reads several of its partitions as one."""
+
+    reader: Any
+    node: Any
+
+    def piece_counts(self, piece_bytes: int) -> list[list[tuple[int, ...]]] | None:
+        """Return the numbers of pieces of the files of each partition, of the reader's in it."""
+        counts = piece_counts(self.reader, piece_bytes)
+        if counts is None:
+            return None
+        if self.node is self.reader:
+            return [[of_partition] for of_partition in counts]
+        numbers = {number: i for i, number in enumerate(self.reader._partitions)}
+        return [[counts[numbers[j]] for j in bucket] for bucket in self.node._fusion_buckets]
+
+    def keeps_index(self, counts: list[list[tuple[int, ...]]]) -> bool:
+        """Return whether pieces know the index that their rows have in the partitions."""
+        is_one_file = all(len(files) == 1 for of_partition in counts for files in of_partition)
+        is_one_table = isinstance(self.node, FusedParquetIO)
+        return is_one_file and not is_one_table and not self.reader.filters
+
+
+def _readers(expression: Any) -> dict[str, Reading]:
     """Return the readers of an expression, by name."""
-    return {node._name: node for node in expression.walk() if isinstance(node, READERS)}
+    readers = {}
+    for node in expression.walk():
+        reader = node.operand("_expr") if isinstance(node, FusedIO) else node
+        if isinstance(reader, READERS):
+            readers[node._name] = Reading(reader, node)
+    return readers

@@ -125,6 +125,13 @@ def paired_with(answer: Any, X: Any) -> Any:
     return paired_with(answer, X)
 
 
+def map_by_rows(X: Any, func: Any, *args: Any, **options: Any) -> Any:
+    """Return ``X.map_partitions(func, *args)``, in pieces of files where each row is of one row."""
+    from skfleet.blocks._dask_pieces import map_by_rows
+
+    return map_by_rows(X, func, *args, **options)
+
+
 def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
     """Return the arrays that ``func(partition, *args)`` gives as one Dask array like `meta`."""
     from skfleet.blocks._dask_optimize import map_to_array

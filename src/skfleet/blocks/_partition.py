@@ -11,15 +11,13 @@ from skfleet import _linalg
 from skfleet._array import is_not_numpy
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
-from skfleet.blocks._block import Block, RowBlocks, check_dense
+from skfleet.blocks._block import Block, RowBlocks, check_dense, file_block_bytes
 from skfleet.blocks._containers import local_blocks, n_rows_of
 from skfleet.blocks._lazy import compute_together, is_lazy
 from skfleet.blocks._per_sample_params import check_per_row
 
 # Sizes of blocks of rows that are distributed from this process, on workers' hosts and devices.
 HOST_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 64 * 2**20, 2**30
-# Size of blocks of rows that workers read from Parquet files, by default.
-PARQUET_BLOCK_BYTES = 32 * 2**20
 # Rows that do not fit a device are loaded in blocks of at most 1/8 of its free memory: while one is
 # processed the next one is loaded, and the one before may not be freed yet.
 MIN_BLOCKS_PER_DEVICE = 8
@@ -52,7 +50,7 @@ def row_blocks(
 
         if not is_lazy(X):
             X = from_local(X, DEVICE_BLOCK_BYTES if to_device else HOST_BLOCK_BYTES)
-        piece_bytes = None if in_partitions else _piece_bytes()
+        piece_bytes = None if in_partitions else file_block_bytes()
         rows = dask_blocks(X, y, sample_weight, per_sample, dtype=dtype, piece_bytes=piece_bytes)
         if to_device:
             check_dense(getattr(X, "_meta", None))
@@ -85,12 +83,6 @@ def row_blocks(
     return RowBlocks(
         blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes, is_sparse=_linalg.is_sparse(X)
     )
-
-
-def _piece_bytes() -> int:
-    """Return the size of the pieces in which large files are read, by the config."""
-    block_bytes: Any = get_config().block_bytes
-    return PARQUET_BLOCK_BYTES if block_bytes == "auto" else int(block_bytes)
 
 
 def _block_sizes_for_device(X: Any) -> list[int] | None:

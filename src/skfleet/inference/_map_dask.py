@@ -23,6 +23,7 @@ from skfleet.blocks import (
     by_rows,
     copy_lengths,
     is_frame,
+    map_by_rows,
     map_to_array,
     meta_of,
     n_rows_of,
@@ -251,7 +252,7 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
     meta = with_index(empty, meta_of(X).index, output)
     if is_sparse(meta):
         return map_to_array(X, task, *args, meta=meta, token=name)
-    result = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
+    result = map_by_rows(X, task, *args, meta=meta, token=name)
     if result.ndim == 1 or output.is_rows:
         return result
     from skfleet.inference._response_frame import ResponseFrame
