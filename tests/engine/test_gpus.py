@@ -23,7 +23,7 @@ from skfleet.engine._dask import _block_locations
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.estimators import PCA, LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
-from skfleet.fleet import _gpu_workers, _local_cluster
+from skfleet.fleet import _gpu_workers
 from skfleet.fleet._gpu_workers import GpuDiscovery, find_gpus, select_gpus
 from skfleet.model_selection import GridSearchCV
 
@@ -283,7 +283,7 @@ GIB = 2**30
     [(15, 1, 64 / 15, 64), (1, 1, 64, 64), (4, 0, 32, 0), (0, 2, 64, 64), (56, 8, 64 / 56, 8)],
 )
 def test_gpu_workers_have_half_of_the_memory(n_cpus, n_gpus, on_cpu, on_gpu):
-    limits = _local_cluster.split_memory(128 * GIB, n_cpus, n_gpus)
+    limits = _worker_memory.split_memory(128 * GIB, n_cpus, n_gpus)
     assert limits[1] == int(on_gpu * GIB)
     if n_cpus:
         assert limits[0] == int(on_cpu * GIB)

@@ -12,7 +12,8 @@ from skfleet.blocks import row_blocks
 from skfleet.engine import _select, engine_for
 from skfleet.engine._dask._client import current_client
 from skfleet.fleet import Fleet, _fleet
-from skfleet.fleet._local_cluster import MIN_WORKER_BYTES, _WorkerDeaths
+from skfleet.fleet._local_cluster import _WorkerDeaths
+from skfleet.fleet._worker_memory import MIN_WORKER_BYTES
 
 LINE = "scikit-fleet: still waiting for "
 

@@ -32,7 +32,7 @@ MIN_PIECE_ROWS, MAX_PIECE_BYTES = 256, 12 * 2**20
 
 
 # Size of blocks of rows that workers read from Parquet files, by default.
-FILE_BLOCK_BYTES = 32 * 2**20
+FILE_BLOCK_BYTES = 16 * 2**20
 
 
 def file_block_bytes() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import chain
 from operator import getitem
@@ -31,12 +32,16 @@ N_SAMPLED_FILES = 3
 # Bytes of a text in memory beside its characters.
 TEXT_BYTES = 16
 # Rows that are decoded at a time, and the bytes of a column that are read at a time.
-BATCH_ROWS, LOCAL_BUFFER_BYTES, REMOTE_BUFFER_BYTES = 2**15, 2**20, 2**23
+BATCH_ROWS, LOCAL_BUFFER_BYTES, REMOTE_BUFFER_BYTES = 2**13, 2**17, 2**23
 
 # Bytes in memory of a byte of a file, at most: files that are smaller by it are not looked into.
 MAX_EXPANSION = 50
 # The column of an index without a name.
 INDEX_COLUMN = "__index_level_0__"
+
+# The numbers of pieces of the readers that were counted last, of so many.
+MAX_COUNTED = 64
+_counts: dict[tuple[str, int], Any] = {}
 
 READERS = (ReadParquetFSSpec, ReadParquetPyarrowFS)
 
@@ -72,12 +77,6 @@ class FileRows(NamedTuple):
             filesystem = pa_fs.LocalFileSystem()
         file = filesystem.open_input_file(self.path)
         return pq.ParquetFile(file, buffer_size=buffer_bytes, pre_buffer=False)
-
-    def n_bytes(self) -> int:
-        """Return the size of the file."""
-        if isinstance(self.filesystem, pa_fs.FileSystem):
-            return int(self.filesystem.get_file_info(self.path).size)
-        return int(self.filesystem.size(self.path))
 
 
 class RowStream:
@@ -354,15 +353,27 @@ def names_in(filters: Any) -> list[str]:
 def piece_counts(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] | None:
     """Return the numbers of pieces of the files of a reader's partitions; None where all are one.
 
-    Rows are estimated from the metadata of the largest files, and those of others from their sizes.
+    So it is where the reader has options of its own, or a filesystem does not know sizes of files.
     """
-    if isinstance(reader, ReadParquetFSSpec) and reader._plan["empty"]:
+    key = reader._name, piece_bytes
+    if key not in _counts:
+        while len(_counts) >= MAX_COUNTED:
+            _counts.pop(next(iter(_counts)), None)
+        _counts[key] = None
+        with suppress(OSError, pa.ArrowException, NotImplementedError):  # Dask's reader raises
+            _counts[key] = _count_pieces(reader, piece_bytes)
+    return _counts[key]
+
+
+def _count_pieces(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] | None:
+    """Estimate rows from the metadata of the largest files, and those of others by their sizes."""
+    if not _has_default_options(reader):
         return None
     partitions = [_sources_of(reader, i) for i in reader._partitions]
-    sizes = {source.path: source.n_bytes() for sources in partitions for source in sources}
+    by_path = {source.path: source for sources in partitions for source in sources}
+    sizes = _sizes_of(list(by_path.values()))
     if not sizes or max(sizes.values()) * MAX_EXPANSION < piece_bytes:
         return None
-    by_path = {source.path: source for sources in partitions for source in sources}
     largest = sorted(sizes, key=lambda path: -sizes[path])[:N_SAMPLED_FILES]
     names = [*reader.columns, *names_in(reader.filters)]
     sampled = [_expansion(by_path[path], sizes[path], names) for path in largest]
@@ -375,6 +386,32 @@ def piece_counts(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] |
 
     counts = tuple(tuple(map(count, sources)) for sources in partitions)
     return counts if any(max(of_partition) > 1 for of_partition in counts) else None
+
+
+def _has_default_options(reader: Any) -> bool:
+    """Return whether a reader reads files as Arrow does without options."""
+    if isinstance(reader, ReadParquetFSSpec):
+        options = reader._plan["common_kwargs"].get("read") or {}
+        return not reader._plan["empty"] and not any(options.values())
+    defaults = pa_dataset.ParquetFileFormat().read_options
+    formats = (fragment.format for fragment in reader.fragments[:1])
+    return not isinstance(reader.filters, pa_dataset.Expression) and all(
+        file_format.read_options.equals(defaults) for file_format in formats
+    )
+
+
+def _sizes_of(sources: Sequence[FileRows]) -> dict[str, int]:
+    """Return the sizes of files on one filesystem, by path."""
+    if not sources:
+        return {}
+    filesystem, paths = sources[0].filesystem, [source.path for source in sources]
+    if isinstance(filesystem, pa_fs.FileSystem):
+        sizes = [info.size for info in filesystem.get_file_info(paths)]
+    else:
+        sizes = filesystem.sizes(paths)
+    if not all(sizes):
+        raise NotImplementedError
+    return dict(zip(paths, map(int, sizes), strict=True))
 
 
 def _sources_of(reader: Any, partition: int) -> list[FileRows]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from dask._expr import _ExprSequence as ExprSequence
 from dask.dataframe.dask_expr import _accessor, _expr, new_collection
 from dask.dataframe.dask_expr._str_accessor import FunctionMap
 from dask.dataframe.dask_expr.io import FusedIO, FusedParquetIO
-from dask.task_spec import List, Task, TaskRef
+from dask.task_spec import List, Task
 
 from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_parquet import READERS, ParquetPieces, piece_counts
@@ -83,10 +84,21 @@ class MapOfPieces(_expr.Blockwise):
         return JoinedPieces(pieces.operands[0], sizes, self.mapped.divisions)
 
 
-class JoinedPieces(_expr.Expr):
-    """Expression of the results of pieces, so many of which are of each partition."""
+class JoinedPieces(_expr.Blockwise):
+    """Expression of the results of pieces, so many of which are of each partition.
+
+    One task makes those of a partition one after the other, so that one piece is in memory, and
+    each file is read once.
+    """
 
     _parameters = ["pieces", "sizes", "bounds"]
+
+    def dependencies(self) -> list[Any]:
+        return list(self._fused.dependencies())  # the model; pieces have no tasks of their own
+
+    @cached_property
+    def _fused(self) -> Any:
+        return self.pieces.fuse()
 
     @property
     def _meta(self) -> Any:
@@ -95,14 +107,10 @@ class JoinedPieces(_expr.Expr):
     def _divisions(self) -> Any:
         return self.bounds
 
-    def _layer(self) -> dict[Any, Any]:
-        name, ends = self.pieces._name, pairwise(accumulate(self.sizes, initial=0))
-        return {
-            (self._name, i): Task(
-                (self._name, i), _joined, List(*(TaskRef((name, j)) for j in range(low, high)))
-            )
-            for i, (low, high) in enumerate(ends)
-        }
+    def _task(self, name: Any, index: int) -> Task:
+        low, high = list(pairwise(accumulate(self.sizes, initial=0)))[index]
+        results = [self._fused._task((f"{name[0]}-piece", i), i) for i in range(low, high)]
+        return Task(name, _joined, List(*results))
 
 
 def _joined(results: list[Any]) -> Any:

@@ -31,14 +31,13 @@ from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
 from skfleet.engine import CORES_VARIABLE, MEMORY_TOPIC
 from skfleet.exceptions import FleetError, MissingMainGuardError
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
+from skfleet.fleet._worker_memory import check_memory_limit, memory_fractions, split_memory
 
 # Default address of the dashboard; without Bokeh there is none, and no warning.
 DASHBOARD = "127.0.0.1:0"
 
 logger = logging.getLogger(__name__)
 
-# What a worker process has imported before its first task (234 MB on Linux), and some to spare.
-MIN_WORKER_BYTES = 250_000_000
 _LOOPBACK = "127.0.0.1"
 _GPU_NAME = "gpu-"
 _THREAD_VARIABLES = (
@@ -195,7 +194,7 @@ def start_local_cluster(
         if not processes:  # each measures the whole process, and pauses at its own limit
             memory_limit = MEMORY_LIMIT
     if processes:
-        _check_memory_limit(memory_limit if n_workers else gpu_memory_limit)
+        check_memory_limit(memory_limit if n_workers else gpu_memory_limit)
     host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
     common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
     # The HTTP server starts in any case, and by default listens beyond the loopback interface.
@@ -219,6 +218,7 @@ def start_local_cluster(
     if processes:
         worker["env"] = _environment(threads, {**gpu_env, **(env or {})})
         worker["plugins"] = (FailureReporter(), OwnProcess())
+        worker["config"] = memory_fractions()
 
     def spec(**options: Any) -> dict[str, Any]:
         if not processes:
@@ -345,31 +345,6 @@ def _resolve_worker_counts(
             threads = 1 if processes else n_cores
         n_workers = max(1, n_cores // threads) if processes else 1
     return n_workers, threads or max(1, n_cores // max(1, n_workers))
-
-
-def split_memory(n_bytes: int, n_cpu_workers: int, n_gpu_workers: int) -> tuple[int, int]:
-    """Return the memory limits of each CPU worker and of each GPU worker.
-
-    All have equal shares, but for GPU workers with many CPU workers beside them: together they have
-    half of the memory, for they hold the rows that they upload, and what the device spills.
-    """
-    equal = n_bytes // max(1, n_cpu_workers + n_gpu_workers)
-    if not n_cpu_workers or n_gpu_workers >= n_cpu_workers:
-        return equal, equal
-    if not n_gpu_workers:
-        return equal, 0
-    return n_bytes // 2 // n_cpu_workers, n_bytes // 2 // n_gpu_workers
-
-
-def _check_memory_limit(memory_limit: int | float | str | None) -> None:
-    """Raise for a limit that a worker process exceeds by its imports, to be restarted for ever."""
-    n_bytes = parse_memory_limit(memory_limit, 1, 1, logger=logger)
-    if n_bytes is not None and n_bytes < MIN_WORKER_BYTES:
-        raise ValueError(
-            f"memory_limit must be at least {MIN_WORKER_BYTES / 1e6:.0f} MB for a worker process, "
-            f"which imports that much. Got {n_bytes / 1e6:.0f} MB instead. Start fewer workers "
-            "with more memory each, or use processes=False."
-        )
 
 
 def _environment(threads: int, env: Mapping[str, str]) -> dict[str, str]:

@@ -223,7 +223,8 @@ def cross_val_predict(
     Notes
     -----
     {fleet} {lazy_fits} Predictions of Dask rows take another pass, when they are computed, of one
-    task for each partition.
+    task for each partition. Where Dask would read several small files as one partition, rows are
+    counted once more.
 
     Examples
     --------

@@ -1,0 +1,140 @@
+"""Parquet files larger than a worker's free memory are read in pieces, and no worker dies."""
+
+import os
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed.diagnostics.plugin import WorkerPlugin
+from sklearn.pipeline import make_pipeline
+
+from skfleet import Fleet
+from skfleet.estimators import (
+    PCA,
+    ColumnTransformer,
+    GaussianNB,
+    KMeans,
+    LogisticRegression,
+    OneHotEncoder,
+    Ridge,
+    SimpleImputer,
+    StandardScaler,
+)
+
+pytestmark = pytest.mark.slow
+
+N_ROWS, N_FILES, NUMBERS = 800_000, 3, [f"x{i}" for i in range(16)]
+# What a worker has beside what it has imported: about two files, and half of what it takes to read
+# one as a whole.
+SPARE_BYTES = 260 * 2**20
+COEF = np.linspace(-1, 1, len(NUMBERS))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files of one row group each, 50 MB in memory as numbers."""
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(N_FILES):
+        rng = np.random.default_rng(i)
+        rows = rng.normal(size=(N_ROWS, len(NUMBERS)))
+        frame = pd.DataFrame(rows, columns=NUMBERS)
+        frame["y"] = rows @ COEF
+        frame["label"] = (frame["y"] + rng.logistic(size=N_ROWS) > 0).astype(int)
+        frame.loc[rng.random(N_ROWS) < 0.05, "x0"] = np.nan
+        frame["city"] = np.char.add("city ", rng.integers(0, 200, N_ROWS).astype(str))
+        frame.to_parquet(folder / f"{i}.parquet", index=False, row_group_size=N_ROWS)
+    return str(folder)
+
+
+class PeakMemory(WorkerPlugin):
+    """Records the largest memory of a worker process."""
+
+    name = "peak-memory"
+
+    def setup(self, worker):
+        """Read the memory ten times a second."""
+        self.worker, self.peak = worker, 0
+        self.timer = worker.loop.call_later(0, self.read)
+
+    def read(self):
+        """Read the memory, and again after a while."""
+        self.peak = max(self.peak, self.worker.monitor.proc.memory_info().rss)
+        self.timer = self.worker.loop.call_later(0.1, self.read)
+
+
+def _import_all():
+    import psutil
+
+    import skfleet.estimators
+    import skfleet.model_selection
+
+    list(map(skfleet.estimators.__getattribute__, skfleet.estimators.__all__))
+    return psutil.Process().memory_info().rss
+
+
+@pytest.fixture(scope="module")
+def idle_bytes():
+    """The memory of a worker that has imported all."""
+    with Fleet(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+        return max(client.run(_import_all).values())
+
+
+@pytest.fixture
+def small_workers(idle_bytes):
+    """Workers with memory for a part of a file; no worker may end, and little be left."""
+    limit = idle_bytes + SPARE_BYTES
+    options = {"threads_per_worker": 1, "dashboard_address": None}
+    with Fleet(n_workers=2, memory_limit=limit, **options) as client:
+        client.run(_import_all)
+        client.register_plugin(PeakMemory())
+        before = client.run(os.getpid)
+        yield client
+        assert client.run(os.getpid) == before
+        peaks = client.run(lambda dask_worker: dask_worker.plugins["peak-memory"].peak)
+        assert max(peaks.values()) < 0.95 * limit
+
+
+def _preparation():
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    return ColumnTransformer(
+        [("numbers", numbers, NUMBERS), ("city", OneHotEncoder(handle_unknown="ignore"), ["city"])]
+    )
+
+
+def test_a_single_file_is_too_large_for_the_reader_of_dask(idle_bytes, files):
+    """The limit is one that counts: Dask cannot read these files with it."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(os.path.join(files, "0.parquet"), columns=NUMBERS)
+    assert 3 * table.nbytes > SPARE_BYTES
+
+
+@pytest.mark.parametrize("target", ["label", "y"])
+def test_pipelines_with_text(small_workers, files, target):
+    frame = dd.read_parquet(files)
+    model = LogisticRegression() if target == "label" else Ridge(alpha=1e-3)
+    pipeline = make_pipeline(_preparation(), model).fit(frame[[*NUMBERS, "city"]], frame[target])
+    coef = np.ravel(pipeline[-1].coef_)[1 : len(NUMBERS)]
+    np.testing.assert_allclose(coef, COEF[1:], atol=0.05)
+
+
+def test_estimators_of_several_passes(small_workers, files):
+    frame = dd.read_parquet(files)
+    X = frame[NUMBERS].fillna(0.0)
+    assert GaussianNB().fit(X, frame["label"]).class_count_.sum() == N_FILES * N_ROWS
+    assert PCA(2).fit(X).explained_variance_ratio_.sum() < 0.2
+    centers = KMeans(2, max_iter=3, n_init=1, random_state=0).fit(X).cluster_centers_
+    assert centers.shape == (2, len(NUMBERS))
+
+
+@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of Dask
+def test_predictions(small_workers, files, tmp_path):
+    frame = dd.read_parquet(files)
+    X = frame[NUMBERS].fillna(0.0)
+    model = Ridge(alpha=1e-3).fit(X, frame["y"])
+    model.predict(X).to_frame("answer").to_parquet(tmp_path, write_index=False)
+    answers = pd.concat([pd.read_parquet(path) for path in sorted(tmp_path.glob("*.parquet"))])
+    assert len(answers) == N_FILES * N_ROWS
+    y = frame["y"].compute(scheduler="sync").to_numpy()
+    assert np.abs(answers["answer"].to_numpy() - y).mean() < 0.1
