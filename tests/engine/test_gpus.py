@@ -23,7 +23,7 @@ from skfleet.engine._dask import _block_locations
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.estimators import PCA, LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
-from skfleet.fleet import _gpu_workers
+from skfleet.fleet import _gpu_workers, _worker_memory
 from skfleet.fleet._gpu_workers import GpuDiscovery, find_gpus, select_gpus
 from skfleet.model_selection import GridSearchCV
 
