@@ -404,6 +404,7 @@ def _from(handle):
 
 def test_a_worker_that_borrows_a_block_keeps_it_when_its_owner_lets_go(client, place):
     files = Files()
+    client.amm.stop()  # every two seconds it takes copies back that no task waits for
     with (
         client.as_current(),
         config_context(keep_blocks=False, disk_cache=ROOM),
