@@ -352,3 +352,16 @@ def test_fits_on_transformed_frames_read_pieces(tmp_path):
             models.append(make_pipeline(steps, LinearRegression()).fit(X, y))
     assert counts.loads > 20
     np.testing.assert_allclose(models[0][-1].coef_, models[1][-1].coef_)
+
+
+def test_steps_one_after_the_other_read_pieces(tmp_path):
+    frame = dd.read_parquet(write(tmp_path, [3_000, 2_000]))
+    X, y = frame[["a", "b", "c"]], frame["y"]
+    models = []
+    for block_bytes in (1e12, 10_000):
+        steps = make_pipeline(SimpleImputer(), StandardScaler(), LinearRegression())
+        with config_context(block_bytes=block_bytes, engine="local"), counting() as counts:
+            models.append(steps.fit(X, y))
+    assert counts.passes == 2
+    assert counts.loads > 30
+    np.testing.assert_allclose(models[0][-1].coef_, models[1][-1].coef_)

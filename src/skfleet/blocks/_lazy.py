@@ -125,6 +125,13 @@ def paired_with(answer: Any, X: Any) -> Any:
     return paired_with(answer, X)
 
 
+def frame_of_files(x: Any) -> Any:
+    """Return the frame whose partitions are the chunks of an array, if files are read by rows."""
+    from skfleet.blocks._dask_optimize import frame_of_files
+
+    return frame_of_files(x)
+
+
 def map_by_rows(X: Any, func: Any, *args: Any, **options: Any) -> Any:
     """Return ``X.map_partitions(func, *args)``, in pieces of files where each row is of one row."""
     from skfleet.blocks._dask_pieces import map_by_rows

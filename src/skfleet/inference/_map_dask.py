@@ -22,6 +22,7 @@ from skfleet.blocks import (
     as_collection,
     by_rows,
     copy_lengths,
+    frame_of_files,
     is_frame,
     map_by_rows,
     map_to_array,
@@ -222,6 +223,9 @@ def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
     meta = to_device_of(_without_names(output.empty()), X._meta)
     types, chunks = {"dtype": output.dtype, "meta": meta}, (X.chunks[0],)
     chunks += tuple((n,) for n in meta.shape[1:])
+    frame = frame_of_files(X) if X.ndim == len(meta.shape) == 2 else None
+    if frame is not None:
+        return map_to_array(frame, task, *args, meta=meta, token=name)
     if len(chunks) >= X.ndim:
         new_axes = list(range(X.ndim, len(chunks))) or None
         name = _unique_key(name)
