@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -118,7 +119,8 @@ def config_context(**settings: Any) -> Iterator[None]:
         if not any(value is choice or value == choice for choice in _CHOICES[name]):
             choices = ", ".join(repr(choice) for choice in _CHOICES[name])
             if name in ("disk_cache", "block_bytes"):
-                if isinstance(value, Real) and value > 0:
+                is_number = isinstance(value, Real) and not isinstance(value, bool)
+                if is_number and (value > 0 if name == "disk_cache" else 1 <= value < math.inf):
                     continue
                 choices += " or a number of bytes, as 50e9"
             raise ValueError(f"{name} must be one of {choices}. Got {value!r} instead.")

@@ -93,10 +93,9 @@ def gram(X: Any, weights: Any = None) -> Any:
 
 def _gram_of_sparse(X: Any, weights: np.ndarray | None) -> np.ndarray:
     """Return X.T @ diag(weights) @ X; columns with many values are multiplied as dense ones."""
-    n_rows, n_columns = X.shape
-    counts = np.bincount(X.indices, minlength=n_columns) if X.format == "csr" else X.getnnz(axis=0)
-    is_dense = counts > n_rows * DENSE_COLUMN
-    if X.format != "csr" or is_dense.sum() < 2:
+    (n_rows, n_columns), X = X.shape, X.tocsr()
+    is_dense = np.bincount(X.indices, minlength=n_columns) > n_rows * DENSE_COLUMN
+    if is_dense.sum() < 2:
         scaled = X if weights is None else X.multiply(weights[:, None]).tocsr()
         return np.asarray((X.T @ scaled).toarray(), dtype=np.float64)
     order, n_dense = np.argsort(~is_dense, kind="stable"), int(is_dense.sum())
@@ -311,12 +310,12 @@ def _hstack_sparse(parts: Sequence[Any]) -> Any:
     A dense part with zeros has no values for them.
     """
     n_rows, n_columns = parts[0].shape[0], sum(part.shape[1] for part in parts)
+    if any(part.shape[0] != n_rows for part in parts):
+        return sparse.hstack(parts, format="csr")  # raises in SciPy's words
     of_rows = [_csr_parts(part) for part in parts]
     n_values = sum(len(data) for data, _, _ in of_rows)
     # SciPy chooses the type of the indices by the same rule
     index_dtype = np.int32 if max(n_values, n_columns) < np.iinfo(np.int32).max else np.int64
-    if any(part.shape[0] != n_rows for part in parts):
-        return sparse.hstack(parts, format="csr")  # raises in SciPy's words
     indptr = sum(starts.astype(index_dtype) for _, _, starts in of_rows)
     data = np.empty(n_values, dtype=np.result_type(*(values.dtype for values, _, _ in of_rows)))
     indices = np.empty(n_values, dtype=index_dtype)

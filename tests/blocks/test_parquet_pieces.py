@@ -19,9 +19,11 @@ from skfleet.blocks import _dask_parquet, _dask_pieces, by_partition, open_block
 from skfleet.blocks._dask_parquet import FileRows, Piece, RowStream
 from skfleet.engine import counting
 from skfleet.estimators import (
+    BlockwiseVotingRegressor,
     ColumnTransformer,
     LinearRegression,
     LogisticRegression,
+    NearestNeighbors,
     OneHotEncoder,
     SimpleImputer,
     StandardScaler,
@@ -213,6 +215,57 @@ def test_a_stream_returns_pieces_in_any_order(tmp_path_factory, groups, n_pieces
         low, high = Piece(i, n_pieces).bounds(stream.n_rows)
         assert stream.read(low, high)["a"].to_pylist() == list(range(low, high))
     stream.close()
+
+
+@pytest.mark.parametrize("filesystem", ["fsspec", "arrow"])
+def test_files_that_are_written_again_are_read_again(tmp_path, filesystem):
+    for seed in (0, 1):  # with a stream left open at the second piece
+        table(900, seed).to_parquet(tmp_path / "0.parquet")
+        frame = dd.read_parquet(str(tmp_path), filesystem=filesystem)[["b"]]
+        with config_context(block_bytes=2_000, engine="local"):
+            blocks = row_blocks(frame).blocks
+        assert len(blocks) > 3
+        expected = table(900, seed)["b"].to_numpy()
+        high = 2 * 900 // len(blocks)
+        got = open_block(blocks[0 if seed == 0 else 1]).X.ravel()
+        assert got[-1] == expected[(high if seed else 900 // len(blocks)) - 1]
+
+
+def test_members_and_neighbours_are_of_whole_partitions(tmp_path):
+    frame = dd.read_parquet(write(tmp_path, [300, 200]))
+    X, y = frame[["b", "c"]], frame["y"]
+    with (
+        dask.config.set({"optimization.tune.active": False}),
+        config_context(block_bytes=1_000, engine="local"),
+    ):
+        voting = BlockwiseVotingRegressor(linear_model.Ridge()).fit(X, y)
+        neighbors = NearestNeighbors(n_neighbors=2).fit(X.compute())
+        distances, _ = neighbors.kneighbors(X)
+    assert len(voting.estimators_) == 2
+    assert distances.npartitions == 2
+
+
+def test_files_without_metadata_are_left_to_dask(tmp_path, monkeypatch):
+    frame = dd.read_parquet(write(tmp_path, [900]))[["b", "c"]]
+
+    def fail(self):
+        raise OSError("no such host")
+
+    monkeypatch.setattr(FileRows, "open", fail)
+    with config_context(block_bytes=1_000, engine="local"):
+        assert len(row_blocks(frame).blocks) == 1
+    monkeypatch.undo()
+    with config_context(block_bytes=1_000, engine="local"):
+        assert len(row_blocks(frame).blocks) > 1, "it is tried again"
+
+
+@pytest.mark.parametrize("value", [True, 0, 0.5, -1, np.nan, np.inf, "16 MiB", None])
+def test_sizes_of_blocks_that_cannot_be(value):
+    with (
+        pytest.raises(ValueError, match=r"block_bytes must be one of .* or a number of bytes"),
+        config_context(block_bytes=value),
+    ):
+        pass
 
 
 def test_a_pass_decodes_every_file_once(tmp_path, monkeypatch):

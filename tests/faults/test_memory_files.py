@@ -102,12 +102,23 @@ def _preparation():
     )
 
 
-def test_a_single_file_is_too_large_for_the_reader_of_dask(idle_bytes, files):
-    """The limit is one that counts: Dask cannot read these files with it."""
-    import pyarrow.parquet as pq
+def _growth_by_reading(path):
+    import resource
 
-    table = pq.read_table(os.path.join(files, "0.parquet"), columns=NUMBERS)
-    assert 3 * table.nbytes > SPARE_BYTES
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    before = peak()
+    pd.read_parquet(path, columns=NUMBERS)
+    return peak() - before
+
+
+def test_a_single_file_is_too_large_to_be_read_whole(files):
+    """The limit of these tests is one that counts."""
+    with Fleet(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+        client.run(_import_all)
+        path = os.path.join(files, "0.parquet")
+        assert client.submit(_growth_by_reading, path).result() > SPARE_BYTES
 
 
 @pytest.mark.parametrize("target", ["label", "y"])

@@ -13,7 +13,7 @@ from skfleet.engine import _select, engine_for
 from skfleet.engine._dask._client import current_client
 from skfleet.fleet import Fleet, _fleet
 from skfleet.fleet._local_cluster import _WorkerDeaths
-from skfleet.fleet._worker_memory import MIN_WORKER_BYTES
+from skfleet.fleet._worker_memory import MIN_WORKER_BYTES, memory_fractions
 
 LINE = "scikit-fleet: still waiting for "
 
@@ -35,6 +35,15 @@ def test_quick_start_says_nothing(monkeypatch, capsys):
 def test_number_in_place_of_an_address():
     with pytest.raises(TypeError, match=r"Got int instead\. Write Fleet\(n_workers=4\)"):
         Fleet(4)
+
+
+def test_when_workers_spill_and_pause_is_what_the_user_says():
+    import dask
+
+    names = {name: f"distributed.worker.memory.{name}" for name in ("spill", "pause")}
+    assert memory_fractions() == {names["spill"]: 0.8, names["pause"]: 0.9}
+    with dask.config.set({names["pause"]: 0.85}):
+        assert memory_fractions() == {names["spill"]: 0.8}
 
 
 @pytest.mark.parametrize("limit", ["50MB", MIN_WORKER_BYTES - 1, 1e-6])

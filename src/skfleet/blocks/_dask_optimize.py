@@ -58,8 +58,8 @@ def joint_graph(collections: Sequence[Any], piece_bytes: int | None = None) -> J
     With `piece_bytes`, frames that are read from Parquet files row by row, and arrays that are made
     of such frames, have smaller partitions than Dask gives them, of about so many bytes.
     """
-    if piece_bytes is not None and (in_pieces := _graph_of_pieces(collections, piece_bytes)):
-        return in_pieces
+    if piece_bytes is not None and (cut := _graph_of_pieces(collections, piece_bytes)):
+        return cut
     frames = [x for x in collections if is_frame_collection(x)]
     arrays = [x for x in collections if not is_frame_collection(x)]
     layers = _frame_layers(arrays)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from itertools import chain
 from operator import getitem
@@ -41,16 +42,21 @@ INDEX_COLUMN = "__index_level_0__"
 
 # The numbers of pieces of the readers that were counted last, of so many.
 MAX_COUNTED = 64
-_counts: dict[tuple[str, int], Any] = {}
+_counts: OrderedDict[tuple[str, int], Any] = OrderedDict()
+_counts_lock = threading.Lock()
+
+logger = logging.getLogger(__name__)
 
 READERS = (ReadParquetFSSpec, ReadParquetPyarrowFS)
 
 
 class Piece(NamedTuple):
-    """Consecutive rows of a file's row groups: the i-th of n pieces of the same number of rows."""
+    """Consecutive rows of a file's row groups: the i-th of n pieces, for a reader of Dask."""
 
     i: int
     n: int
+    # by its name, which is another one where the files have been written again
+    reader: str = ""
 
     def bounds(self, n_rows: int) -> tuple[int, int]:
         """Return the numbers of the first row, and of the one after the last."""
@@ -97,12 +103,7 @@ class RowStream:
         """Return consecutive rows. Those after the ones of the last call are read on from there."""
         if low != self._position:
             self._begin_at(low)
-        batches, n_missing = [], high - low
-        while n_missing > 0:
-            batch = self._next()
-            batches.append(batch.slice(0, n_missing))
-            self._pending = batch.slice(n_missing) if batch.num_rows > n_missing else None
-            n_missing -= batches[-1].num_rows
+        batches = list(self._take(high - low))
         self._position = high
         schema = self._schema if not batches else batches[0].schema
         return pa.Table.from_batches(batches, schema=schema)
@@ -115,20 +116,22 @@ class RowStream:
         """Begin to read with the row group of a row, whose rows before it are skipped."""
         first = max(0, int(np.searchsorted(self._starts, low, side="right")) - 1)
         self._batches, self._pending = self._read_groups(self._groups[first:]), None
-        n_skipped = low - int(self._starts[min(first, len(self._starts) - 1)])
-        while n_skipped > 0:
-            batch = self._next()
-            self._pending = batch.slice(n_skipped) if batch.num_rows > n_skipped else None
-            n_skipped -= min(n_skipped, batch.num_rows)
+        for _ in self._take(low - int(self._starts[first])):
+            pass
+
+    def _take(self, n_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the next rows; what is left of a batch is kept."""
+        while n_rows > 0:
+            batch = next(self._batches) if self._pending is None else self._pending
+            part = batch.slice(0, n_rows)
+            self._pending = batch.slice(n_rows) if batch.num_rows > n_rows else None
+            n_rows -= part.num_rows
+            yield part
 
     def _read_groups(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
         return self._file.iter_batches(
             BATCH_ROWS, list(groups), self._columns, use_threads=False, use_pandas_metadata=True
         )
-
-    def _next(self) -> pa.RecordBatch:
-        pending, self._pending = self._pending, None
-        return next(self._batches) if pending is None else pending
 
     @property
     def _schema(self) -> pa.Schema:
@@ -145,7 +148,7 @@ def read_rows(source: FileRows, columns: Sequence[str], piece: Piece) -> tuple[p
 
     After its predecessor, in one thread, nothing is read twice.
     """
-    key = (source.path, source.row_groups, tuple(columns))
+    key = (piece.reader, source.path, source.row_groups, tuple(columns))
     last_key, last = getattr(_last, "stream", (None, None))
     _last.stream = None, None
     if last is not None and (key != last_key or piece.i == 0):
@@ -197,7 +200,7 @@ class ParquetPieces(BlockwiseIO):
     def _places(self) -> list[tuple[int, int, Piece]]:
         """The partition, the file in it and the piece of each new partition."""
         return [
-            (partition, file, Piece(i, n))
+            (partition, file, Piece(i, n, self.reader._name))
             for partition, of_partition in zip(self.reader._partitions, self.counts, strict=True)
             for file, n in enumerate(of_partition)
             for i in range(n)
@@ -215,10 +218,14 @@ class ParquetPieces(BlockwiseIO):
             options = to_table.kwargs | {"keeps_index": self.keeps_index}
             return Task(name, read_fragment_piece, to_pandas, piece, **options, _data_producer=True)
         is_series = task.func is getitem
-        read_part, part = (task.args[0] if is_series else task).func, parts_of(self.reader)
+        read_part, part = (task.args[0] if is_series else task).func, self._parts[partition][file]
         column = task.args[1] if is_series else None
-        args = (read_part, part[partition][file], piece, column, self.keeps_index)
+        args = (read_part, part, piece, column, self.keeps_index)
         return Task(name, read_part_piece, *args, _data_producer=True)
+
+    @cached_property
+    def _parts(self) -> list[list[Any]]:
+        return parts_of(self.reader)
 
 
 def parts_of(reader: Any) -> list[list[Any]]:
@@ -353,23 +360,30 @@ def names_in(filters: Any) -> list[str]:
 def piece_counts(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] | None:
     """Return the numbers of pieces of the files of a reader's partitions; None where all are one.
 
-    So it is where the reader has options of its own, or a filesystem does not know sizes of files.
+    So it is where the reader has options of its own, or the files have no metadata to be read: then
+    Dask reads them, or raises.
     """
     key = reader._name, piece_bytes
-    if key not in _counts:
-        while len(_counts) >= MAX_COUNTED:
-            _counts.pop(next(iter(_counts)), None)
-        _counts[key] = None
-        with suppress(OSError, pa.ArrowException, NotImplementedError):  # Dask's reader raises
-            _counts[key] = _count_pieces(reader, piece_bytes)
-    return _counts[key]
+    with _counts_lock:
+        if key in _counts:
+            return _counts[key]
+    try:
+        counts = _count_pieces(reader, piece_bytes)
+    except (OSError, pa.ArrowException) as error:
+        logger.debug("Files are read whole, as their metadata cannot be read: %r", error)
+        return None
+    with _counts_lock:
+        _counts[key] = counts
+        while len(_counts) > MAX_COUNTED:
+            _counts.popitem(last=False)
+    return counts
 
 
 def _count_pieces(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] | None:
     """Estimate rows from the metadata of the largest files, and those of others by their sizes."""
     if not _has_default_options(reader):
         return None
-    partitions = [_sources_of(reader, i) for i in reader._partitions]
+    partitions = _sources_of(reader)
     by_path = {source.path: source for sources in partitions for source in sources}
     sizes = _sizes_of(list(by_path.values()))
     if not sizes or max(sizes.values()) * MAX_EXPANSION < piece_bytes:
@@ -401,7 +415,7 @@ def _has_default_options(reader: Any) -> bool:
 
 
 def _sizes_of(sources: Sequence[FileRows]) -> dict[str, int]:
-    """Return the sizes of files on one filesystem, by path."""
+    """Return the sizes of files on one filesystem, by path; none where one is not known."""
     if not sources:
         return {}
     filesystem, paths = sources[0].filesystem, [source.path for source in sources]
@@ -410,20 +424,21 @@ def _sizes_of(sources: Sequence[FileRows]) -> dict[str, int]:
     else:
         sizes = filesystem.sizes(paths)
     if not all(sizes):
-        raise NotImplementedError
+        return {}
     return dict(zip(paths, map(int, sizes), strict=True))
 
 
-def _sources_of(reader: Any, partition: int) -> list[FileRows]:
-    """Return the rows of files that a partition of a reader consists of."""
+def _sources_of(reader: Any) -> list[list[FileRows]]:
+    """Return the rows of files that each partition of a reader consists of."""
     if isinstance(reader, ReadParquetPyarrowFS):
-        return [FileRows((fragment := reader.fragments[partition]).path, fragment.filesystem, None)]
-    sources = []
-    for part in parts_of(reader)[partition]:
-        path, groups, _ = part["piece"]
-        filesystem = reader._dataset_info["fs"]
-        sources.append(FileRows(path, filesystem, None if groups is None else tuple(groups)))
-    return sources
+        fragments = [reader.fragments[i] for i in reader._partitions]
+        return [[FileRows(x.path, x.filesystem, None)] for x in fragments]
+    parts, filesystem = parts_of(reader), reader._dataset_info["fs"]
+    of_parts = [[part["piece"] for part in parts[i]] for i in reader._partitions]
+    return [
+        [FileRows(path, filesystem, groups and tuple(groups)) for path, groups, _ in pieces]
+        for pieces in of_parts
+    ]
 
 
 def _expansion(source: FileRows, size: int, names: Sequence[str]) -> tuple[float, int]:

@@ -97,6 +97,10 @@ class JoinedPieces(_expr.Blockwise):
         return list(self._fused.dependencies())  # the model; pieces have no tasks of their own
 
     @cached_property
+    def _bounds_of_pieces(self) -> list[tuple[int, int]]:
+        return list(pairwise(accumulate(self.sizes, initial=0)))
+
+    @cached_property
     def _fused(self) -> Any:
         return self.pieces.fuse()
 
@@ -108,7 +112,7 @@ class JoinedPieces(_expr.Blockwise):
         return self.bounds
 
     def _task(self, name: Any, index: int) -> Task:
-        low, high = list(pairwise(accumulate(self.sizes, initial=0)))[index]
+        low, high = self._bounds_of_pieces[index]
         results = [self._fused._task((f"{name[0]}-piece", i), i) for i in range(low, high)]
         return Task(name, _joined, List(*results))
 

@@ -21,10 +21,10 @@ from skfleet.blocks import PIECE_BYTES, Block, RowBlocks
 from skfleet.glm._coordinate_descent import Quadratic
 from skfleet.glm._dense_solvers import rows_with_gram, solve_positive, solve_ridge
 
-# A larger Gram matrix takes more than 3 GB, and hours to solve. That of sparse rows is dense, and
-# takes longer than a few passes.
 # Size of the pieces of sparse rows whose Gram matrices are added up.
 MAX_PRODUCT_PIECE_BYTES = 64 * 2**20
+# A larger Gram matrix takes more than 3 GB, and hours to solve. That of sparse rows is dense, and
+# takes longer than a few passes.
 MAX_GRAM_COLUMNS, MAX_SPARSE_GRAM_COLUMNS = 20_000, 5_000
 # Condition number up to which the rounding of the largest eigenvalue does not show in the least.
 MAX_EIGH_CONDITION = 1e9

@@ -1,0 +1,68 @@
+"""Matrix operations of our own give what SciPy's and NumPy's give."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from random_examples import n_examples
+from skfleet import _linalg
+
+FORMATS = [
+    np.asarray,
+    sparse.csr_array,
+    sparse.csr_matrix,
+    sparse.csc_array,
+    sparse.coo_matrix,
+]
+
+
+@settings(max_examples=n_examples(100, 1000), deadline=None)
+@given(data=st.data(), n_rows=st.integers(0, 7), seed=st.integers(0, 2**32 - 1))
+def test_parts_side_by_side(data, n_rows, seed):
+    rng, parts = np.random.default_rng(seed), []
+    for _ in range(data.draw(st.integers(2, 4))):
+        shape = n_rows, data.draw(st.integers(0, 5))
+        dtype = data.draw(st.sampled_from(["float64", "float32", "int64", "bool"]))
+        values = rng.integers(0, data.draw(st.sampled_from([1, 2, 9])) + 1, shape)
+        values = values + data.draw(st.integers(0, 1))  # with zeros, and without
+        parts.append(data.draw(st.sampled_from(FORMATS))(values.astype(dtype)))
+    if not any(map(sparse.issparse, parts)):
+        parts[0] = sparse.csr_array(parts[0])
+    found, expected = _linalg.hstack(parts), sparse.hstack(parts, format="csr")
+    found.check_format()
+    assert type(found) is type(expected)
+    assert found.dtype == expected.dtype
+    assert found.indices.dtype == expected.indices.dtype
+    assert found.has_canonical_format
+    assert found.nnz == sum(np.count_nonzero(_linalg.to_dense(part)) for part in parts)
+    np.testing.assert_array_equal(found.toarray(), expected.toarray())
+
+
+def test_parts_of_other_lengths_are_refused():
+    with pytest.raises(ValueError, match="incompatible"):
+        _linalg.hstack([sparse.csr_array(np.eye(2)), np.ones((3, 1))])
+
+
+@settings(max_examples=n_examples(60, 600), deadline=None)
+@given(
+    n_dense=st.integers(0, 4),
+    n_sparse=st.integers(0, 6),
+    is_weighted=st.booleans(),
+    dtype=st.sampled_from(["float64", "float32"]),
+    container=st.sampled_from(FORMATS[1:]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_products_of_columns(n_dense, n_sparse, is_weighted, dtype, container, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(50, n_dense + n_sparse))
+    density = np.r_[np.full(n_dense, 0.9), np.full(n_sparse, 0.05)]
+    values *= rng.random(values.shape) < rng.permutation(density)
+    weights = rng.random(50) if is_weighted else None
+    found = _linalg.gram(container(values.astype(dtype)), weights)
+    weighted = values if weights is None else values * weights[:, None]
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(
+        found, values.T @ weighted, atol=1e-9 if dtype == "float64" else 1e-3
+    )
