@@ -1,10 +1,12 @@
 """Parquet files larger than a worker's free memory are read in pieces, and no worker dies."""
 
 import os
+import threading
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from distributed.diagnostics.plugin import WorkerPlugin
 from sklearn.pipeline import make_pipeline
@@ -64,8 +66,6 @@ class PeakMemory(WorkerPlugin):
 
 
 def _import_all():
-    import psutil
-
     import skfleet.estimators
     import skfleet.model_selection
 
@@ -103,14 +103,21 @@ def _preparation():
 
 
 def _growth_by_reading(path):
-    import resource
+    """Return the most memory that a process has while it reads a file, above what it had."""
+    memory = psutil.Process().memory_info
+    before, peak, is_over = memory().rss, 0, threading.Event()
 
-    def peak():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    def watch():
+        nonlocal peak
+        while not is_over.wait(0.005):
+            peak = max(peak, memory().rss)
 
-    before = peak()
+    thread = threading.Thread(target=watch)
+    thread.start()
     pd.read_parquet(path, columns=NUMBERS)
-    return peak() - before
+    is_over.set()
+    thread.join()
+    return peak - before
 
 
 def test_a_single_file_is_too_large_to_be_read_whole(files):
