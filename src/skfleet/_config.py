@@ -17,6 +17,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "disk_cache": ("auto", True, False),
     "block_bytes": ("auto",),
     "deterministic": (True, False),
+    "progress": ("auto", True, False),
 }
 
 
@@ -30,6 +31,7 @@ class Config:
     disk_cache: bool | float | str = "auto"
     block_bytes: int | str = "auto"
     deterministic: bool = False
+    progress: bool | str = "auto"
     wait_for_workers_timeout: float = 10.0
 
 
@@ -40,6 +42,11 @@ _current: ContextVar[Config] = ContextVar("skfleet_config", default=_DEFAULT)
 def get_config() -> Config:
     """Return the settings of the current context."""
     return _current.get()
+
+
+def asks_for_progress(verbose: Any) -> bool:
+    """Return whether a search with this `verbose` is to have a bar."""
+    return bool(verbose == 1 or (not verbose and get_config().progress is True))
 
 
 def check_timeout(seconds: object) -> None:
@@ -89,6 +96,14 @@ def config_context(**settings: Any) -> Iterator[None]:
     deterministic : bool, default=False
         ``True`` sums block by block in a fixed tree, so that the last bits of an answer do not
         depend on which worker held which block, at the price of one task per block and pass.
+    progress : {"auto", True, False}, default="auto"
+        Whether a fit that passes over rows shows its passes and blocks: on one bar in a terminal,
+        where rich is installed, and in a notebook, else as lines at intervals. ``"auto"`` shows it
+        where ``verbose`` of the estimator asks for it (its docstring says so) or
+        ``joblib.parallel_config("skfleet", progress=True)``. ``True`` shows it of every fit, search
+        and call of joblib, but of estimators whose `verbose` is set and prints lines of its own,
+        and ``False`` of no fit. The fits in a pipeline have one bar together, those in a search
+        and in tasks have none.
     wait_for_workers_timeout : float, default=10
         Seconds for which work waits for a first worker where a scheduler has none, and for a
         scheduler that does not answer, before it raises `skfleet.exceptions.NoWorkersError`.

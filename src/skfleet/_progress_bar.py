@@ -40,6 +40,17 @@ class ProgressState:
         self.is_over = False
 
     @property
+    def counts(self) -> str:
+        """What is done, which is always shown."""
+        of = "" if self.total is None else f" of {self.total}"
+        return f"{self.n_done}{of} {self.unit}"
+
+    @property
+    def details(self) -> str:
+        """What else is known, and shown where there is room."""
+        return self.status
+
+    @property
     def seconds(self) -> float:
         """Seconds since it began."""
         return time.monotonic() - self.begin
@@ -61,11 +72,10 @@ def progress_text(state: ProgressState, width: int | None = None) -> str:
     What does not fit is dropped in this order: seconds passed, seconds left, status, and the end of
     the name. The counts are always shown.
     """
-    of = "" if state.total is None else f" of {state.total}"
-    counts = f": {state.n_done}{of} {state.unit}"
+    counts = f": {state.counts}"
     seconds_left = state.seconds_left
     parts = [
-        state.status,
+        state.details,
         "" if seconds_left is None else f"about {format_duration(seconds_left)} to go",
         format_duration(state.seconds),
     ]
@@ -98,6 +108,12 @@ class Lines:
             self._wait = min(2 * self._wait, MAX_LINE_SECONDS)
             self._next = self._state.seconds + self._wait
 
+    def pause(self) -> None:
+        """Do nothing: what is printed stays."""
+
+    def resume(self) -> None:
+        """Do nothing: the next line comes when it is due."""
+
     def close(self) -> None:
         print(progress_text(self._state), flush=True)
 
@@ -106,11 +122,8 @@ class Terminal:
     """A bar of rich in the last line of a terminal."""
 
     def __init__(self, state: ProgressState) -> None:
-        from rich.live import Live
-
         self._state = state
-        self._live = Live(self, refresh_per_second=4)
-        self._live.start()
+        self.resume()
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         from rich.progress_bar import ProgressBar as Bar
@@ -130,6 +143,18 @@ class Terminal:
 
     def show(self) -> None:
         """Do nothing: rich redraws the bar in a thread."""
+
+    def pause(self) -> None:
+        """Erase the bar."""
+        self._live.transient = True
+        self._live.stop()
+
+    def resume(self) -> None:
+        """Draw a bar in the line of the cursor."""
+        from rich.live import Live
+
+        self._live = Live(self, refresh_per_second=4)
+        self._live.start()
 
     def close(self) -> None:
         self._live.stop()
@@ -156,6 +181,12 @@ class Notebook:
     def show(self) -> None:
         if time.monotonic() - self._drawn >= REDRAW_SECONDS:
             self.close()
+
+    def pause(self) -> None:
+        """Do nothing: the bar stays under its cell."""
+
+    def resume(self) -> None:
+        """Do nothing: the bar is redrawn where it is."""
 
     def close(self) -> None:
         self._drawn = time.monotonic()
@@ -186,8 +217,15 @@ def _display(state: ProgressState) -> Lines | Terminal | Notebook:
 class ProgressBar:
     """Progress of a computation on the screen: of `total` steps, counted in a plural `unit`."""
 
-    def __init__(self, name: str, unit: str, total: int | None = None) -> None:
-        self.state = ProgressState(name, unit, total)
+    def __init__(
+        self,
+        name: str,
+        unit: str,
+        total: int | None = None,
+        *,
+        state: ProgressState | None = None,
+    ) -> None:
+        self.state = ProgressState(name, unit, total) if state is None else state
         self._display = _display(self.state)
 
     def set_status(self, status: str) -> None:
@@ -201,7 +239,23 @@ class ProgressBar:
 
     def advance(self, n_steps: int) -> None:
         self.state.n_done += n_steps
+        self.show()
+
+    def show(self) -> None:
+        """Show the state, if it is time to."""
         self._display.show()
+
+    def pause(self) -> None:
+        """Take the bar from the screen, until it is resumed."""
+        self._display.pause()
+        _open.discard(self)
+
+    def resume(self) -> None:
+        """Show a paused bar again, unless another one is open."""
+        with _lock:
+            if not _open:
+                _open.add(self)
+                self._display.resume()
 
     def close(self) -> None:
         """Show the final state."""
@@ -250,30 +304,52 @@ _open: set[ProgressBar] = set()
 _lock = threading.Lock()
 
 
-def open_bar(name: str, unit: str, total: int | None = None) -> ProgressBar | None:
-    """Return a bar, which must be closed; None while another one is open."""
+def open_bar(
+    name: str, unit: str, total: int | None = None, *, state: ProgressState | None = None
+) -> ProgressBar | None:
+    """Return a bar, which must be closed; None while another one is open.
+
+    With a `state` it is the bar of that.
+    """
     with _lock:
         if _open:
             return None
-        bar = ProgressBar(name, unit, total)
+        bar = ProgressBar(name, unit, total, state=state)
         _open.add(bar)
         return bar
+
+
+def calling_estimators() -> Iterator[tuple[str, Any]]:
+    """Yield the methods on the stack, from the innermost on, with the estimators they are of."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_varnames[:1] == ("self",):
+            estimator = frame.f_locals.get("self")
+            if is_estimator(estimator):
+                yield frame.f_code.co_name, estimator
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def is_estimator(value: Any) -> bool:
+    """Return whether an object is an estimator of any library."""
+    return hasattr(type(value), "get_params")
 
 
 class ProgressHint:
     """Hint at ``verbose=1``, printed once in a process, for a search that takes a few seconds."""
 
     _is_printed = False
+    _text = "verbose=1 shows how far a search is."
 
     def __init__(self, *, is_enabled: bool) -> None:
         self._timer = threading.Timer(HINT_DELAY_SECONDS, self._print)
         self._timer.daemon = True
-        self._is_enabled = is_enabled and not ProgressHint._is_printed and is_interactive()
+        self._is_enabled = is_enabled and not self._is_printed and is_interactive()
 
     def _print(self) -> None:
-        if not ProgressHint._is_printed:
-            ProgressHint._is_printed = True
-            print("verbose=1 shows how far a search is.", flush=True)
+        if not self._is_printed:
+            type(self)._is_printed = True
+            print(self._text, flush=True)
 
     def __enter__(self) -> None:
         if self._is_enabled:

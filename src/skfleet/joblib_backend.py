@@ -81,8 +81,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         :func:`skfleet.config_context`. Unless "cpu" or "cuda" is given here, or ``resources``,
         the fits of a search run on the device of their models (:func:`skfleet.engine.device_of`).
     progress : bool, default=False
-        Whether to show the progress of each call: as a bar in a terminal, where rich is
-        installed, and in a notebook, else as lines at intervals.
+        Whether to show the progress of each call, and of each fit of an estimator of this library
+        that passes over rows (:func:`skfleet.config_context`): as a bar in a terminal, where rich
+        is installed, and in a notebook, else as lines at intervals.
     **submit_options
         ``workers``, ``allow_other_workers``, ``resources``, ``retries``, ``priority`` and
         ``fifo_timeout`` of :meth:`distributed.Client.submit`.
@@ -322,12 +323,15 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def submit(self, func: Any, callback: Any = None) -> None:
         """Submit a batch of calls; the fits of a search go to its dispatcher."""
         assert self._call is not None
-        if self.parallel.n_dispatched_batches == 1 and (self.progress or shows_progress()):
+        if self.parallel.n_dispatched_batches == 1 and self._shows_progress():
             self._bar = open_call_bar(func.items[0], self.parallel.n_tasks)
         if len(func.items) == 1 and is_fit(*func.items[0]):
             self._dispatch_fit(func.items[0], callback)
         else:
             self._call.submit([CallBatch(func.items, callback)])
+
+    def _shows_progress(self) -> bool:
+        return self.progress or shows_progress() or get_config().progress is True
 
     def _dispatch_fit(self, call: Any, callback: Any) -> None:
         """Pass a fit to the dispatcher; after the first one read further ones ahead."""

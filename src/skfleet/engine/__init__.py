@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from skfleet.engine._counted_rows import CountedRows, in_own_partitions, with_known_lengths
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
+from skfleet.engine._fit_progress import (
+    FitProgressMixin,
+    begin_pass,
+    current_fit_progress,
+    expect_passes,
+    fit_progress,
+    no_fit_progress,
+)
 from skfleet.engine._fit_scope import current_fit_scope, fit_scope
 from skfleet.engine._fold import TrainingBatch, fold
 from skfleet.engine._gather_rows import NarrowRows, gather_rows, joined_blocks
@@ -101,6 +109,7 @@ __all__ = [
     "DeviceArrayCache",
     "DeviceCachedArray",
     "Engine",
+    "FitProgressMixin",
     "FittedTransform",
     "Holdout",
     "LocalEngine",
@@ -128,6 +137,7 @@ __all__ = [
     "arrays_to_host",
     "as_portable",
     "attributes_to_host",
+    "begin_pass",
     "call_method_on_gpu_worker",
     "call_response_method",
     "check_device",
@@ -142,6 +152,7 @@ __all__ = [
     "counting",
     "counting_disabled",
     "current_client",
+    "current_fit_progress",
     "current_fit_scope",
     "current_worker_address",
     "death_error",
@@ -151,8 +162,10 @@ __all__ = [
     "device_responses",
     "draw_holdout",
     "engine_for",
+    "expect_passes",
     "fit_cuml_on_gpu_worker",
     "fit_on_gpu_worker",
+    "fit_progress",
     "fit_scope",
     "fleet_engine",
     "fold",
@@ -169,6 +182,7 @@ __all__ = [
     "log_pass",
     "map_reduce",
     "n_workers_planned",
+    "no_fit_progress",
     "numpy_responses",
     "open_scattered",
     "persisted_collections",

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from skfleet.engine._fit_progress import no_fit_progress
+
 logger = logging.getLogger("skfleet.engine")
 
 
@@ -63,7 +65,8 @@ def counting_disabled() -> Iterator[None]:
     """Count nothing inside a ``with`` block: work on a sample is no pass over the rows."""
     token = _open_counts.set(())
     try:
-        yield
+        with no_fit_progress():
+            yield
     finally:
         _open_counts.reset(token)
 

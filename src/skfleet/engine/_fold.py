@@ -22,6 +22,7 @@ from skfleet.blocks import (
 )
 from skfleet.engine._counters import add_counts, log_pass
 from skfleet.engine._disk_cache import reads_of
+from skfleet.engine._fit_progress import begin_pass, n_rows_of
 from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._reduce import Reduction
@@ -121,7 +122,7 @@ def fold(
     with engine.persist_sources([ref for batch in batches for ref in batch.block_refs]) as refs:
         ref = iter(refs)
         batches = [b._replace(block_refs=[next(ref) for _ in b.block_refs]) for b in batches]
-        distributed = _DistributedFold(engine, spec, batches, args, name, resources)
+        distributed = _DistributedFold(engine, spec, rows, batches, args, name, resources)
         return distributed.run(state, on_checkpoint)
 
 
@@ -136,11 +137,14 @@ def _fold_locally(
     """Fold in this process, with a thread that loads the next batch."""
     for batch in batches:
         add_counts(**reads_of(batch))
+    progress = begin_pass(len(batches))
     # Closed, so that after an error no further batch is loaded.
     with closing(prefetch([partial(spec.load, *batch) for batch in batches])) as blocks:
         for n_trained, block in enumerate(blocks, start=1):
             state = spec.train(state, block, None, *args)
             on_checkpoint(state, n_trained)
+            if progress is not None:
+                progress.advance(1, block.n_rows)
     log_pass(name, len(batches), len(batches))
     return state
 
@@ -152,12 +156,13 @@ class _DistributedFold:
         self,
         engine: Engine,
         spec: FoldSpec,
+        rows: RowBlocks,
         batches: Sequence[TrainingBatch],
         args: tuple[Any, ...],
         name: str,
         resources: ResourceRequest,
     ) -> None:
-        self.engine, self.spec, self.batches = engine, spec, batches
+        self.engine, self.spec, self.rows, self.batches = engine, spec, rows, batches
         self.args, self.name, self.resources = args, name, resources
         self.loads: dict[int, Any] = {}  # by a batch's number: its future, or resident blocks
         self.is_resident = not any(_needs_load(batch) for batch in batches)
@@ -172,6 +177,7 @@ class _DistributedFold:
     def run(self, state: Any, on_checkpoint: Callable[[Any, int], None]) -> Any:
         """Train all batches; the driver fetches a state after every window, to go on from."""
         n_trained, interval, batches_per_task = 0, MIN_CHECKPOINT_INTERVAL, 1
+        progress = begin_pass(len(self.batches))
         while n_trained < len(self.batches):
             start_time = time.monotonic()
             stop = min(n_trained + interval, len(self.batches))
@@ -189,6 +195,9 @@ class _DistributedFold:
             batches_per_task = int(np.clip(n_in_time, 1, MAX_BATCHES_PER_TASK))
             if seconds < CHECKPOINT_SECONDS:
                 interval = min(2 * interval, MAX_CHECKPOINT_INTERVAL)
+            if progress is not None:
+                refs = (r for b in self.batches[n_trained:stop] for r in b.block_refs)
+                progress.advance(stop - n_trained, n_rows_of(refs, self.rows))
             n_trained = stop
         log_pass(self.name, len(self.batches), self.n_tasks)
         return state

@@ -36,6 +36,7 @@ from skfleet.engine._disk_cache import (
     measure_disk,
     reads_of,
 )
+from skfleet.engine._fit_progress import count_steps
 from skfleet.engine._protocol import Call, Probe, Task, TaskResult, timed_load
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
 from skfleet.engine._threadpools import limit_threadpools
@@ -183,7 +184,7 @@ class LocalEngine:
             return list(map(timed_load, blocks))
         with limit_threadpools(1), ThreadPoolExecutor(self.n_threads) as pool:
             loads = pool.map(_load_in_turn, by_partition(blocks))
-            return list(chain.from_iterable(loads))
+            return [*count_steps(chain.from_iterable(loads), "loading", len(blocks))]
 
     @contextmanager
     def persist_collections(

@@ -24,6 +24,7 @@ from skfleet.blocks import (
     row_slices,
 )
 from skfleet.engine._counters import log_pass
+from skfleet.engine._fit_progress import begin_pass, current_fit_progress
 from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
@@ -92,6 +93,7 @@ def map_reduce(
     blocks = rows.blocks
     is_fixed = get_config().deterministic
     groups = by_partition(blocks) if is_fixed else engine.group_by_worker(blocks)
+    progress = begin_pass(len(blocks), rows)
     tasks = engine.map(
         partial(reduce_group, reduction, rows.dtype, not rows.checked),
         groups,
@@ -101,6 +103,8 @@ def map_reduce(
         is_threaded=True,
     )
     log_pass(reduction.name, len(blocks), len(tasks))
+    if progress is not None:
+        progress.watch_pass(engine, tasks, groups, rows)
     partials = engine.gather(_combine_in_tree(engine, reduction, tasks, resources))
     return reduction.finalize(checked_result(combine_all(reduction.combine, partials)))
 
@@ -169,14 +173,16 @@ def reduce_group(
 
     def reduce_blocks(block_refs: Sequence[BlockRef]) -> Any:
         with limit_threadpools(1):
-            blocks = map(open_block, block_refs)
+            blocks = counted(map(open_block, block_refs))
             return reduce_slices(chain.from_iterable(row_slices(b, None) for b in blocks))
 
+    progress = current_fit_progress()  # None on a worker
+    counted = identity if progress is None else progress.count_blocks
     is_uploaded = any(ref.to_device for ref in block_refs)
     calls = [partial(open_block, ref) for ref in block_refs]
     blocks = prefetch(calls) if is_uploaded else (call() for call in calls)
     slices = chain.from_iterable(
-        row_slices(block, dtype, reduction.piece_bytes) for block in blocks
+        row_slices(block, dtype, reduction.piece_bytes) for block in counted(blocks)
     )
     if n_threads == 1 or is_uploaded or not all(is_host(ref.X) for ref in block_refs):
         return tree_to_host(reduce_slices(slices))

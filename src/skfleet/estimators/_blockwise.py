@@ -45,11 +45,14 @@ from skfleet.blocks import (
     with_pandas_text,
 )
 from skfleet.engine import (
+    FitProgressMixin,
     NamedCall,
     Passes,
     Reduction,
     add,
     engine_for,
+    expect_passes,
+    fit_progress,
     run_passes,
     set_split_fits,
 )
@@ -91,7 +94,7 @@ FITS = ("fit", "partial_fit", "fit_transform")
 _NUMERIC_WARNINGS = IgnoredWarnings(RuntimeWarning)
 
 
-class BlockwiseEstimator(DocumentationLink):
+class BlockwiseEstimator(FitProgressMixin, DocumentationLink):
     """Base of estimators that are scikit-learn's own for rows in this process.
 
     On Dask rows ``fit`` is a generator of reductions, `_fit_passes`, that ends by setting the
@@ -135,6 +138,7 @@ class BlockwiseEstimator(DocumentationLink):
     def _fit_passes(self, meta: Any) -> Passes:
         """Yield the reductions of a fit on rows like the empty `meta`, and set the attributes."""
         if type(self)._reduce_block is not BlockwiseEstimator._reduce_block:
+            expect_passes(1)
             self._set_statistics((yield self._reduction()))
 
     def _reduction(
@@ -363,7 +367,9 @@ def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., 
             return method(self, *args, **kwargs)
         signature.bind(self, *args, **kwargs)  # raises for arguments that it does not take
         on_blocks = getattr(self, name_on_blocks)
-        return on_blocks(*(args or (kwargs.pop(rows_name),)), **kwargs)
+        is_fit = method.__name__ in ("fit", "fit_transform")
+        with fit_progress(self) if is_fit else nullcontext():
+            return on_blocks(*(args or (kwargs.pop(rows_name),)), **kwargs)
 
     return on_any_rows
 

@@ -62,10 +62,10 @@ for. With `sample_weight`, or `class_weight` other than
 ``"balanced_subsample"``, weights of 8 bytes per row come to this process, and with the latter the
 labels.
 
-On Dask rows `n_jobs` and `verbose` are ignored in ``fit``, `oob_score` must be False, and
-``decision_path`` is not lazy. ``predict``, ``predict_proba``, ``predict_log_proba`` and ``apply``
-are lazy. The fitted attributes are scikit-learn's in any case. Rows on a device are copied to the
-host, block by block.""",
+On Dask rows `n_jobs` is ignored in ``fit``, `verbose` shows the passes and the trees on a bar
+(:func:`skfleet.config_context`), `oob_score` must be False, and ``decision_path`` is not lazy.
+``predict``, ``predict_proba``, ``predict_log_proba`` and ``apply`` are lazy. The fitted attributes
+are scikit-learn's in any case. Rows on a device are copied to the host, block by block.""",
     "method_params": """**params : dict
     Handed on to the estimator's method, the same for all blocks.""",
     "X_params_returns": """Parameters
@@ -375,7 +375,8 @@ tol : float, default=1e-4
 warm_start : bool, default=False
     Start from the solution of the last ``fit``.
 verbose : int, default=0
-    Above 0, print which solver ran, its iterations and whether it converged.
+    Above 0, show the passes over the rows on a bar (:func:`skfleet.config_context`), and print
+    which solver ran, its iterations and whether it converged.
 {device}""",
     "glm_attributes": """coef_ : ndarray of shape (n_features,)
     Coefficients.

@@ -55,6 +55,7 @@ from skfleet.engine._dask._worker_functions import (
     run_with_worker_threads,
 )
 from skfleet.engine._disk_cache import disk_limit, reads_of
+from skfleet.engine._fit_progress import count_steps, current_fit_progress
 from skfleet.engine._protocol import Call, Probe, Task
 from skfleet.engine._reduce import identity
 from skfleet.engine._resources import (
@@ -311,7 +312,7 @@ class DaskEngine:
         else:
             tasks = self._map_partitions(load, unloaded, name="load-block")
         try:
-            for _ in self.as_completed(tasks):
+            for _ in count_steps(self.as_completed(tasks), "loading", len(tasks)):
                 pass  # all are in memory or on the disk, or have failed
             if failed := [task for task in tasks if self.has_failed(task)]:
                 self.gather(failed[:1])
@@ -344,7 +345,11 @@ class DaskEngine:
     def _fits_in_memory(self, probe: Probe) -> bool:
         """Return whether the workers load rows into their memory, by the config or their size."""
         keep_blocks: Any = get_config().keep_blocks
-        return probe.n_bytes <= self._free_bytes() if keep_blocks == "auto" else bool(keep_blocks)
+        if keep_blocks != "auto":
+            return bool(keep_blocks)
+        if (progress := current_fit_progress()) is not None:
+            progress.state.n_bytes = probe.n_bytes
+        return probe.n_bytes <= self._free_bytes()
 
     @contextmanager
     def persist_sources(self, blocks: Sequence[BlockRef]) -> Iterator[list[BlockRef]]:

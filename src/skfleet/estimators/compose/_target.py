@@ -26,7 +26,7 @@ from skfleet.blocks import (
     row_blocks,
     with_pandas_text,
 )
-from skfleet.engine import check_fits_in_memory
+from skfleet.engine import FitProgressMixin, check_fits_in_memory
 from skfleet.estimators._blockwise import with_scikit_learns_docstring
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators.compose._metadata import is_estimator
@@ -37,7 +37,9 @@ from skfleet.metrics import r2_score
 
 
 @with_scikit_learns_docstring
-class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetRegressor):
+class TransformedTargetRegressor(
+    FitProgressMixin, DocumentationLink, compose.TransformedTargetRegressor
+):
     """On a Dask target the transformer is fitted and applied block by block, and the regressor is
     fitted on Dask rows, by default :class:`skfleet.estimators.LinearRegression`; for one of another
     library the rows are computed in the calling process. Predictions of Dask rows are lazy. That

@@ -46,6 +46,8 @@ from skfleet.metrics import accuracy_score, r2_score
 class ForestEstimator(FleetEstimator):
     """Base of scikit-learn's forests, which they are for rows in this process."""
 
+    _verbose_shows_bar = True
+
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Self:
         """Build a forest of trees from the training rows.
 

@@ -15,7 +15,14 @@ from sklearn.utils import compute_sample_weight
 
 from skfleet._linalg import is_sparse, vstack, with_int32_indices
 from skfleet.blocks import BlockRef, RowBlocks, RowSet, as_numeric, open_block, take_rows
-from skfleet.engine import Engine, Task, limit_threadpools, log_pass
+from skfleet.engine import (
+    Engine,
+    Task,
+    begin_pass,
+    current_fit_progress,
+    limit_threadpools,
+    log_pass,
+)
 from skfleet.estimators.ensemble._groups import (
     OWN_ROWS_SHARE,
     Bootstrap,
@@ -132,6 +139,9 @@ def _train_groups(
             name="fit-trees",
             is_threaded=engine.is_local,
         )
+    if not engine.is_local and (progress := current_fit_progress()) is not None:
+        progress.begin_stage("training", len(tasks), "trees")
+        progress.watch(engine, tasks)
     return [tree for part in engine.gather(tasks) for tree in part]
 
 
@@ -151,6 +161,7 @@ def _join_rows(
     numbers = (block.number for block in rows.blocks)
     lengths = dict(zip(numbers, rows.lengths or (), strict=True))
     cut = partial(_cut_blocks, labels=task.labels, lengths=lengths, dtype=rows.dtype)
+    begin_pass(len(rows.blocks), rows)
     parts = engine.map(cut, blocks, engine.scatter_small(list(sets)), name="cut-rows")
     log_pass("cut-rows", len(rows.blocks), len(parts))
     joined = []

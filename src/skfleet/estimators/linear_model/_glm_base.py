@@ -47,6 +47,8 @@ def check_targets(y: Any, loss: Tweedie, name: str) -> None:
 class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
     """A regressor with a loss, a link and an L2 penalty."""
 
+    _verbose_shows_bar = True
+
     def __init__(
         self,
         *,

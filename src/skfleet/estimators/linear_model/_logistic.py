@@ -98,7 +98,8 @@ class LogisticRegression(CallbackSupportMixin, SparseCoefficients, LinearClassif
         The most iterations. With 0, the model only knows the shares of the classes, where solvers
         start.
     verbose : int, default=0
-        Above 0, print which solver ran, its iterations and whether it converged.
+        Above 0, show the passes over the rows on a bar (:func:`skfleet.config_context`), and print
+        which solver ran, its iterations and whether it converged.
     warm_start : bool, default=False
         Start from the solution of the last ``fit``.
     n_jobs : int, default=None
@@ -156,6 +157,8 @@ class LogisticRegression(CallbackSupportMixin, SparseCoefficients, LinearClassif
     >>> model.predict_proba(X)
     dask.array<..., shape=(569, 2), dtype=float64, chunksize=(100, 2), chunktype=numpy.ndarray>
     """
+
+    _verbose_shows_bar = True
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from skfleet.engine import (
     TrainingBatch,
     draw_holdout,
     engine_for,
+    expect_passes,
     fold,
     limit_threadpools,
     map_reduce,
@@ -294,6 +295,8 @@ class BaseSGD(SparseCoefficients):
             rows = with_row_offsets(engine, rows)
             prepare, validation = self._split_holdout(engine, rows, rng)
         stopping = EarlyStopping(self.n_iter_no_change, self.tol, len(weights.intercept))
+        if self.tol is None:
+            expect_passes(self.max_iter * (1 if validation is None else 2))
         start_time, first_t, epochs = time.monotonic(), weights.t, []
         for n_iter in range(1, self.max_iter + 1):
             # Outputs that have stopped cost nothing: an epoch trains the active ones only.

@@ -32,7 +32,7 @@ from skfleet.blocks import (
     target_column,
     warn_of_trip,
 )
-from skfleet.engine import log_pass, training_engine
+from skfleet.engine import FitProgressMixin, begin_pass, log_pass, training_engine
 from skfleet.estimators._base import check_columns, check_two_dims
 from skfleet.estimators._docstrings import document
 from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
@@ -46,7 +46,7 @@ from skfleet.inference import OutputSpec, class_names, map_model
 from skfleet.metrics import check_scoring, unique_labels
 
 
-class _BlockwiseVoting(DocumentationLink, BaseEstimator):
+class _BlockwiseVoting(FitProgressMixin, DocumentationLink, BaseEstimator):
     """Base class of blockwise ensembles: a clone of the estimator is trained on every block."""
 
     # Only the members request sample_weight.
@@ -66,8 +66,11 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
             output_replayer(lambda: len(rows.blocks)) as replay,
             training_engine(rows, self.estimator) as (engine, placed_rows),
         ):
-            tasks = engine.map(train, placed_rows.blocks, name="fit-block")
+            progress, blocks = begin_pass(len(rows.blocks)), placed_rows.blocks
+            tasks = engine.map(train, blocks, name="fit-block")
             log_pass("fit-block", len(rows.blocks), len(tasks))
+            if progress is not None:
+                progress.watch_pass(engine, tasks, [[block] for block in blocks], placed_rows)
             fitted = []
             for pair, notes in engine.gather(tasks):
                 replay(notes)

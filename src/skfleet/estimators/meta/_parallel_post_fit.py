@@ -21,6 +21,7 @@ from skfleet._delegation import (
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Answer, Estimator, Rows, Scoring, Table, Values, Weights
 from skfleet.blocks import check_rows, is_lazy, warn_of_trip, with_pandas_text
+from skfleet.engine import FitProgressMixin
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import fit_on_device
 from skfleet.estimators._docstrings import document
@@ -47,7 +48,9 @@ def _check_has_score(self: ParallelPostFit) -> None:
 
 
 @document
-class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, BaseEstimator):
+class ParallelPostFit(
+    FitProgressMixin, DocumentationLink, DelegatesToInner, LearnedAttributes, BaseEstimator
+):
     """Predict and transform data of any size with any estimator.
 
     The wrapped estimator is trained as it is, on rows that fit into this process (or is fitted

@@ -67,7 +67,10 @@ class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
         return self
 
     def _fit_passes(self, meta: Any, known: ColumnMoments | None = None) -> Passes:
-        self._set_statistics((yield self._reduction()) if known is None else known)
+        if known is None:
+            yield from super()._fit_passes(meta)
+        else:
+            self._set_statistics(known)
 
     def _statistics(self) -> ColumnMoments:
         width = self.n_features_in_

@@ -17,13 +17,21 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import process_routing
 
-from skfleet import _typing
+from skfleet import _config, _typing
 from skfleet._linalg import is_sparse
 from skfleet._partial_fit import classes_for_partial_fit, learner_of
 from skfleet._progress_bar import ProgressHint, open_bar
 from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_sample
-from skfleet.engine import ANY_WORKER, Engine, LocalEngine, ResourceRequest, device_of, fleet_engine
+from skfleet.engine import (
+    ANY_WORKER,
+    Engine,
+    LocalEngine,
+    ResourceRequest,
+    device_of,
+    fleet_engine,
+    no_fit_progress,
+)
 from skfleet.metrics import response_scorer
 from skfleet.model_selection._adaptive._callbacks import Report
 from skfleet.model_selection._adaptive._data import PlacedData, place_data
@@ -325,7 +333,8 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         n_planned = sum(map(calls_of, self._rungs(schedule.n_candidates)))
         history = History()
         name = type(self._last_step()).__name__
-        bar = open_bar(name, "calls of partial_fit", n_planned) if self.verbose == 1 else None
+        is_shown = _config.asks_for_progress(self.verbose)
+        bar = open_bar(name, "calls of partial_fit", n_planned) if is_shown else None
         report = Report(
             history,
             n_planned=n_planned,
@@ -352,9 +361,10 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             listener=report,
         )
         report.loop = loop
+        may_hint = not self.verbose and _config.get_config().progress == "auto"
         bar_context = nullcontext() if bar is None else closing(bar)
         try:
-            with bar_context, ProgressHint(is_enabled=not self.verbose):
+            with bar_context, ProgressHint(is_enabled=may_hint), no_fit_progress():
                 loop()
         except KeyboardInterrupt:
             if loop.best is not None:

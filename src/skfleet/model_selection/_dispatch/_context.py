@@ -12,8 +12,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from skfleet._config import asks_for_progress, get_config
 from skfleet._progress_bar import ProgressHint, show_progress
-from skfleet.engine import DeviceArrayCache
+from skfleet.engine import DeviceArrayCache, no_fit_progress
 from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
 from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._evaluations import CandidateResults
@@ -127,7 +128,8 @@ class SearchContext:
         token = _context.set(self)
         restore_handler = self._handle_sigint()
         try:
-            with show_progress(self._verbose == 1), ProgressHint(is_enabled=not self._verbose):
+            hint = ProgressHint(is_enabled=not self._verbose and get_config().progress == "auto")
+            with show_progress(asks_for_progress(self._verbose)), hint, no_fit_progress():
                 yield self
         finally:
             restore_handler()
