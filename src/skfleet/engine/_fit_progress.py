@@ -14,6 +14,7 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from joblib.parallel import get_active_backend
+from sklearn.pipeline import Pipeline
 
 from skfleet._config import get_config
 from skfleet._progress_bar import (
@@ -166,7 +167,7 @@ class FitProgress:
             self.advance(1, n_rows)
             del block
 
-    def watch_pass(
+    def watch_blocks(
         self,
         engine: Engine,
         tasks: Sequence[Task],
@@ -345,8 +346,13 @@ def fit_progress(estimator: Any) -> Iterator[None]:
 @contextmanager
 def _shown(estimator: Any) -> Iterator[None]:
     """Show the passes inside a ``with`` on a bar, which those of a pipeline's steps share."""
-    pipeline, is_last = _pipeline_of(estimator)
-    progress = _resumed(pipeline) or FitProgress(type(pipeline or estimator).__name__)
+    pipeline, is_first, is_last = _pipeline_of(estimator)
+    paused = _pop_paused(pipeline)
+    if is_first or paused is None:
+        progress = FitProgress(type(estimator if pipeline is None else pipeline).__name__)
+    else:
+        progress = paused
+        progress.resume()
     token, is_complete = _current.set(progress), False
     try:
         with progress.nested(estimator) if pipeline is not None else nullcontext():
@@ -361,15 +367,17 @@ def _shown(estimator: Any) -> Iterator[None]:
             progress.close(is_complete=is_complete)
 
 
-def _pipeline_of(estimator: Any) -> tuple[Any, bool]:
-    """Return the outermost pipeline that is being fitted, and whether this is its last step.
+def _pipeline_of(estimator: Any) -> tuple[Any, bool, bool]:
+    """Return the outermost pipeline in its fit, and whether this is its first and its last step.
 
-    Only steps of this library count. Without a pipeline the first is None.
+    Only steps of this library count. Without a pipeline, which is None then, this is both.
     """
     callers = [caller for name, caller in calling_estimators() if name.startswith("fit")]
-    pipeline = next((c for c in reversed(callers) if getattr(c, "steps", None)), None)
-    steps = [] if pipeline is None else list(_steps_of(pipeline))
-    return pipeline, not steps or steps[-1] is estimator
+    pipelines = [caller for caller in callers if isinstance(caller, Pipeline)]
+    if not pipelines:
+        return None, True, True
+    steps = list(_steps_of(pipelines[-1]))
+    return pipelines[-1], steps[0] is estimator, steps[-1] is estimator
 
 
 def _steps_of(pipeline: Any) -> Iterator[Any]:
@@ -377,16 +385,14 @@ def _steps_of(pipeline: Any) -> Iterator[Any]:
     for _, step in pipeline.steps:
         if isinstance(step, FitProgressMixin):
             yield step
-        elif hasattr(step, "steps"):
+        elif isinstance(step, Pipeline):
             yield from _steps_of(step)
 
 
-def _resumed(pipeline: Any) -> FitProgress | None:
-    """Return the paused progress of a pipeline; None without one."""
+def _pop_paused(pipeline: Any) -> FitProgress | None:
+    """Return the progress that paused after a step of a pipeline; None without one."""
     paused = [progress for of, progress in _paused if pipeline is not None and of() is pipeline]
     _paused.clear()
-    for progress in paused:
-        progress.resume()
     return paused[0] if paused else None
 
 

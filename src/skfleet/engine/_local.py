@@ -216,10 +216,11 @@ class LocalEngine:
                     yield rows
                     return
             add_counts(loads=sum(map(_is_storable, rows.blocks)))
-            blocks = tuple(  # loaded one at a time: together they do not fit into memory
+            stored = (  # loaded one at a time: together they do not fit into memory
                 _store_block(block, rows.dtype, space, limit) if _is_storable(block) else block
                 for block in rows.blocks
             )
+            blocks = tuple(count_steps(stored, "loading", len(rows.blocks)))
             yield replace(rows, blocks=blocks)
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:

@@ -104,7 +104,7 @@ def map_reduce(
     )
     log_pass(reduction.name, len(blocks), len(tasks))
     if progress is not None:
-        progress.watch_pass(engine, tasks, groups, rows)
+        progress.watch_blocks(engine, tasks, groups, rows)
     partials = engine.gather(_combine_in_tree(engine, reduction, tasks, resources))
     return reduction.finalize(checked_result(combine_all(reduction.combine, partials)))
 
@@ -203,7 +203,13 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
     if rows.lengths is not None:
         return rows
     groups = by_partition(rows.blocks)
-    counts = engine.gather(engine.map(_count_rows, groups, name="count-rows"))
+    progress = current_fit_progress()
+    if progress is not None:
+        progress.begin_stage("counting rows", len(rows.blocks))
+    tasks = engine.map(_count_rows, groups, name="count-rows")
+    if progress is not None:
+        progress.watch_blocks(engine, tasks, groups, rows)
+    counts = engine.gather(tasks)
     return rows.with_lengths([*chain.from_iterable(counts)])
 
 

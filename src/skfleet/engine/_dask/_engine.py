@@ -299,6 +299,9 @@ class DaskEngine:
         if not unloaded:
             yield rows
             return
+        progress = current_fit_progress()
+        if progress is not None:
+            progress.begin_stage("loading", len(unloaded))
         probe = Probe(self, replace(rows, blocks=tuple(unloaded)))
         in_memory = self._fits_in_memory(probe)
         shares_subgraph = has_shared_subgraph(unloaded)
@@ -348,7 +351,7 @@ class DaskEngine:
         if keep_blocks != "auto":
             return bool(keep_blocks)
         if (progress := current_fit_progress()) is not None:
-            progress.state.n_bytes = probe.n_bytes
+            progress.state.n_bytes = probe.n_bytes  # of the blocks as they were measured
         return probe.n_bytes <= self._free_bytes()
 
     @contextmanager

@@ -70,7 +70,7 @@ class _BlockwiseVoting(FitProgressMixin, DocumentationLink, BaseEstimator):
             tasks = engine.map(train, blocks, name="fit-block")
             log_pass("fit-block", len(rows.blocks), len(tasks))
             if progress is not None:
-                progress.watch_pass(engine, tasks, [[block] for block in blocks], placed_rows)
+                progress.watch_blocks(engine, tasks, [[block] for block in blocks], placed_rows)
             fitted = []
             for pair, notes in engine.gather(tasks):
                 replay(notes)
