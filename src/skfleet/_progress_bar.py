@@ -41,13 +41,13 @@ class ProgressState:
 
     @property
     def counts(self) -> str:
-        """What is done, which is always shown."""
+        """Text on what is done, which is always shown."""
         of = "" if self.total is None else f" of {self.total}"
         return f"{self.n_done}{of} {self.unit}"
 
     @property
     def details(self) -> str:
-        """What else is known, and shown where there is room."""
+        """Text on what else is known, shown where there is room."""
         return self.status
 
     @property

@@ -19,7 +19,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skfleet import _progress_bar, config_context
 from skfleet.engine import counting
-from skfleet.engine._fit_progress import FitHint, FitProgress, FitState
+from skfleet.engine._fit_progress import FitHint, FitProgress, PassState
 from skfleet.estimators import (
     PCA,
     GaussianMixture,
@@ -133,7 +133,7 @@ def test_passes_blocks_rows_and_bytes_are_shown(monkeypatch, capsys):
 
 
 def state(n_expected=None):
-    one = FitState("LogisticRegression")
+    one = PassState("LogisticRegression")
     one.begin_stage("pass 1", 20, "blocks", is_pass=True)
     one.n_done = 20
     one.add_rows(1_000)

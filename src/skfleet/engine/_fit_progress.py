@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial, wraps
+from inspect import isfunction
 from typing import Any, TypeVar
 
 from joblib.parallel import get_active_backend
@@ -35,7 +36,7 @@ logger = logging.getLogger("skfleet")
 FITS = ("fit", "fit_transform", "fit_predict")
 
 
-class FitState(ProgressState):
+class PassState(ProgressState):
     """Passes, and the blocks of the current one, of a fit."""
 
     def __init__(self, name: str, unit: str = "blocks", total: int | None = None) -> None:
@@ -109,7 +110,7 @@ class FitProgress:
     """The progress of one fit, and of those inside it; its bar opens with the first pass."""
 
     def __init__(self, name: str) -> None:
-        self.state = FitState(name)
+        self.state = PassState(name)
         self._depth = 0
         self._bar: ProgressBar | None = None
         self._lock = threading.Lock()
@@ -246,7 +247,7 @@ class FitProgressMixin:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in FITS:
-            if name in vars(cls):
+            if isfunction(vars(cls).get(name)):
                 setattr(cls, name, _with_fit_progress(vars(cls)[name]))
 
 
@@ -334,8 +335,8 @@ def fit_progress(estimator: Any) -> Iterator[None]:
     if around is not False:
         with nullcontext() if around is True else around.nested(estimator):
             yield
-    elif _is_wanted(estimator) and not _is_in_task():
-        with _shown(estimator):
+    elif _shows_bar(estimator) and not _is_in_task():
+        with _bar_of(estimator):
             yield
     else:
         may_hint = get_config().progress == "auto" and FitHint.may_print() and not _is_in_task()
@@ -344,7 +345,7 @@ def fit_progress(estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _shown(estimator: Any) -> Iterator[None]:
+def _bar_of(estimator: Any) -> Iterator[None]:
     """Show the passes inside a ``with`` on a bar, which those of a pipeline's steps share."""
     pipeline, is_first, is_last = _pipeline_of(estimator)
     paused = _pop_paused(pipeline)
@@ -396,7 +397,7 @@ def _pop_paused(pipeline: Any) -> FitProgress | None:
     return paused[0] if paused else None
 
 
-def _is_wanted(estimator: Any) -> bool:
+def _shows_bar(estimator: Any) -> bool:
     """Return whether a fit is to have a bar, by the config, `verbose` or joblib's context."""
     verbose, setting = getattr(estimator, "verbose", 0), get_config().progress
     if verbose and not estimator._verbose_shows_bar:
