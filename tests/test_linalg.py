@@ -66,3 +66,12 @@ def test_products_of_columns(n_dense, n_sparse, is_weighted, dtype, container, s
     np.testing.assert_allclose(
         found, values.T @ weighted, atol=1e-9 if dtype == "float64" else 1e-3
     )
+
+
+def test_outer_product_added_in_place():
+    rng = np.random.default_rng(0)
+    matrix, a, b = rng.normal(size=(150, 7)), rng.normal(size=150), rng.normal(size=7)
+    expected = matrix - 2.0 * np.outer(a, b)
+    found = _linalg.add_outer(matrix, -2.0, a, b)
+    assert found is matrix
+    np.testing.assert_allclose(found, expected)

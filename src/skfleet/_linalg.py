@@ -33,6 +33,8 @@ MAX_CANCELLATION = 1e3
 # Part of the rows in which a column of a sparse matrix has values, from which on it is multiplied
 # as a dense one.
 DENSE_COLUMN = 0.25
+# Rows of a large product that are made at a time.
+ROWS_TOGETHER = 64
 # Rows on a device that are reduced together. CuPy has ceil(n_columns / 32) thread blocks work down
 # rows in C order, and as many for each run of them.
 RUN_ROWS = 512
@@ -96,20 +98,38 @@ def _gram_of_sparse(X: Any, weights: np.ndarray | None) -> np.ndarray:
     (n_rows, n_columns), X = X.shape, X.tocsr()
     is_dense = np.bincount(X.indices, minlength=n_columns) > n_rows * DENSE_COLUMN
     if is_dense.sum() < 2:
-        scaled = X if weights is None else X.multiply(weights[:, None]).tocsr()
-        return np.asarray((X.T @ scaled).toarray(), dtype=np.float64)
-    order, n_dense = np.argsort(~is_dense, kind="stable"), int(is_dense.sum())
-    D, S = X[:, order[:n_dense]].toarray(), X[:, order[n_dense:]]
+        return np.asarray(_sparse_gram(X, weights).toarray(), dtype=np.float64)
+    dense, others = np.flatnonzero(is_dense), np.flatnonzero(~is_dense)
+    D = X[:, dense].toarray()
     product = np.empty((n_columns, n_columns))
-    product[:n_dense, :n_dense] = gram(D, weights)
-    if n_dense < n_columns:
+    product[np.ix_(dense, dense)] = gram(D, weights)
+    if len(others):
+        S = X[:, others]
         between = S.T @ (D if weights is None else D * weights[:, None])
-        product[n_dense:, :n_dense], product[:n_dense, n_dense:] = between, between.T
-        product[n_dense:, n_dense:] = _gram_of_sparse(S, weights)
-    if is_dense[:n_dense].all():
-        return product
-    places = np.argsort(order)
-    return product[np.ix_(places, places)]
+        product[np.ix_(others, dense)], product[np.ix_(dense, others)] = between, between.T
+        sparse_product = _sparse_gram(S, weights)
+        for low in range(0, len(others), ROWS_TOGETHER):
+            rows = slice(low, low + ROWS_TOGETHER)
+            product[np.ix_(others[rows], others)] = sparse_product[rows].toarray()
+    return product
+
+
+def _sparse_gram(X: Any, weights: np.ndarray | None) -> Any:
+    return (X.T @ (X if weights is None else X.multiply(weights[:, None]))).tocsr()
+
+
+def add_outer(matrix: Any, factor: Any, a: Any, b: Any) -> Any:
+    """Return matrix + factor * outer(a, b), on the device of all three.
+
+    A host matrix is changed, and no other of its size is made.
+    """
+    a = factor * a
+    if is_not_numpy(matrix):
+        return matrix + a[:, None] * b[None, :]
+    for low in range(0, len(a), ROWS_TOGETHER):
+        rows = slice(low, low + ROWS_TOGETHER)
+        matrix[rows] += a[rows, None] * b[None, :]
+    return matrix
 
 
 def weighted_gram(X: Any, shift: Any, sqrt_weight: Any, V: Any) -> tuple[Any, Any]:

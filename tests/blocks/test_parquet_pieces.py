@@ -16,8 +16,10 @@ from sklearn.pipeline import make_pipeline
 from random_examples import n_examples
 from skfleet import config_context
 from skfleet.blocks import _dask_parquet, _dask_pieces, by_partition, open_block, row_blocks
+from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_parquet import FileRows, Piece, RowStream
 from skfleet.engine import counting
+from skfleet.engine._dask import _memory
 from skfleet.estimators import (
     BlockwiseVotingRegressor,
     ColumnTransformer,
@@ -300,6 +302,22 @@ def test_tasks_read_whole_partitions_on_a_cluster(tmp_path, cluster_client):
     assert counts.tasks == 4  # one per partition, and one that combines
     expected = preprocessing.StandardScaler().fit(frame[["a", "b", "c"]].compute())
     np.testing.assert_allclose(scaler.mean_, expected.mean_)
+
+
+@pytest.mark.parametrize(
+    ("limit", "threads", "n_bytes"),
+    [(0, 1, 16 * 2**20), (1.5e9, 1, 16 * 2**20), (540e6, 1, 140e6 / 24), (450e6, 2, 2 * 2**20)],
+)
+def test_pieces_follow_the_memory_of_the_smallest_worker(
+    monkeypatch, cluster_client, limit, threads, n_bytes
+):
+    large = {"memory_limit": 64 * 10**9, "nthreads": 1}
+    workers = {"large": large, "other": {"memory_limit": limit, "nthreads": threads}}
+    monkeypatch.setattr(_memory, "scheduler_workers", lambda client, max_age: workers)
+    with cluster_client.as_current():
+        assert file_block_bytes() == int(n_bytes)
+        with config_context(block_bytes=123):
+            assert file_block_bytes() == 123
 
 
 def test_a_pipeline_of_scikit_learn_reads_rows_once_a_pass(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -14,8 +15,17 @@ from hypothesis import strategies as st
 
 from skfleet import Fleet, _linalg, config_context
 from skfleet._array import namespace
-from skfleet.blocks import row_blocks
-from skfleet.engine import Reduction, add, counting, engine_for, fold, map_reduce, with_row_offsets
+from skfleet.blocks import Block, BlockRef, RowBlocks, row_blocks
+from skfleet.engine import (
+    LocalEngine,
+    Reduction,
+    add,
+    counting,
+    engine_for,
+    fold,
+    map_reduce,
+    with_row_offsets,
+)
 
 
 class Sums(NamedTuple):
@@ -207,3 +217,38 @@ def test_add_goes_into_what_holds_numbers():
 
 def test_a_reduction_is_named_by_what_it_does():
     assert Reduction(partial(_fail_at, start=1)).name == "fail-at"
+
+
+@pytest.mark.parametrize(
+    ("result_bytes", "n_combined"), [(0, 2), (2**20, 2), (10 * 2**20, 5), (2**30, 10)]
+)
+def test_few_large_results_are_combined_in_a_task(cluster_client, result_bytes, n_combined):
+    X = da.ones((12, 1), chunks=(1, 1))
+    reduction = Reduction(_count, result_bytes=result_bytes)
+    with cluster_client.as_current(), counting() as counts:
+        rows = row_blocks(X)
+        assert map_reduce(engine_for(rows), reduction, rows) == 12
+    assert counts.tasks == 12 + n_combined
+
+
+def _count(block):
+    return block.n_rows
+
+
+def test_a_block_is_freed_before_the_next_is_loaded():
+    alive = []
+
+    class Rows:
+        def load(self):
+            assert not any(reference() is not None for reference in alive)
+            X = np.ones((3, 2)).view(_Weakable)
+            alive.append(weakref.ref(X))
+            return Block(X)
+
+    rows = RowBlocks(tuple(BlockRef(Rows(), number=i) for i in range(4)), None, 2, None)
+    assert map_reduce(LocalEngine(), Reduction(_count), rows) == 12
+    assert len(alive) == 4
+
+
+class _Weakable(np.ndarray):
+    """An array that weak references may refer to."""

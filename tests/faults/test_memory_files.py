@@ -27,9 +27,8 @@ from skfleet.estimators import (
 pytestmark = pytest.mark.slow
 
 N_ROWS, N_FILES, NUMBERS = 800_000, 3, [f"x{i}" for i in range(16)]
-# What a worker has beside what it has imported: about two files, and half of what it takes to read
-# one as a whole.
-SPARE_BYTES = 260 * 2**20
+# What a worker has beside what it has imported: much less than it takes to read a file as a whole.
+SPARE_BYTES = 150_000_000
 COEF = np.linspace(-1, 1, len(NUMBERS))
 
 

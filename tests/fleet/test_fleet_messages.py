@@ -13,7 +13,7 @@ from skfleet.engine import _select, engine_for
 from skfleet.engine._dask._client import current_client
 from skfleet.fleet import Fleet, _fleet
 from skfleet.fleet._local_cluster import _WorkerDeaths
-from skfleet.fleet._worker_memory import MIN_WORKER_BYTES, memory_fractions
+from skfleet.fleet._worker_memory import MIN_WORKER_BYTES, allocator_variables, memory_fractions
 
 LINE = "scikit-fleet: still waiting for "
 
@@ -44,6 +44,16 @@ def test_when_workers_spill_and_pause_is_what_the_user_says():
     assert memory_fractions() == {names["spill"]: 0.8, names["pause"]: 0.9}
     with dask.config.set({names["pause"]: 0.85}):
         assert memory_fractions() == {names["spill"]: 0.8}
+
+
+@pytest.mark.parametrize(("limit", "keeps"), [("500MB", 4), ("1.5GB", 32), (None, 32)])
+def test_allocators_of_small_workers_keep_little(limit, keeps):
+    variables = allocator_variables(limit, 1)
+    assert int(variables["MALLOC_TRIM_THRESHOLD_"]) == keeps * 2**20
+    assert ("MIMALLOC_PURGE_DELAY" in variables) == (keeps == 4)
+    assert allocator_variables(limit, 4)["MALLOC_TRIM_THRESHOLD_"] == (
+        str(4 * 2**20) if limit else variables["MALLOC_TRIM_THRESHOLD_"]
+    )
 
 
 @pytest.mark.parametrize("limit", ["50MB", MIN_WORKER_BYTES - 1, 1e-6])

@@ -23,6 +23,7 @@ from skfleet.blocks._containers import (
     slice_rows,
     with_pandas_text,
 )
+from skfleet.blocks._dask_scheduler import thread_memory
 
 # Size of the working copies of one piece of a block: on the host one that caches hold; on a device,
 # where few large kernels are faster, one that is small next to its memory.
@@ -31,14 +32,20 @@ PIECE_BYTES, DEVICE_PIECE_BYTES = 4 * 2**20, 256 * 2**20
 MIN_PIECE_ROWS, MAX_PIECE_BYTES = 256, 12 * 2**20
 
 
-# Size of blocks of rows that workers read from Parquet files, by default.
-FILE_BLOCK_BYTES = 16 * 2**20
+# Sizes of blocks of rows that workers read from Parquet files, by default. Between them a block has
+# a part of the memory of a worker's thread, less what a pass takes with the smallest ones: one is
+# decoded while the arrays that were made of the one before it are worked on.
+MIN_FILE_BLOCK_BYTES, FILE_BLOCK_BYTES = 2 * 2**20, 16 * 2**20
+FILE_BLOCK_PART, PASS_BYTES = 24, 100e6
 
 
 def file_block_bytes() -> int:
-    """Return the size of the blocks in which large files are read, by the config."""
+    """Return the size of the blocks in which large files are read, by config or workers' memory."""
     block_bytes: Any = get_config().block_bytes
-    return FILE_BLOCK_BYTES if block_bytes == "auto" else int(block_bytes)
+    if block_bytes != "auto":
+        return int(block_bytes)
+    part = (thread_memory() - PASS_BYTES) / FILE_BLOCK_PART
+    return int(max(MIN_FILE_BLOCK_BYTES, min(part, FILE_BLOCK_BYTES)))
 
 
 class BlockCache(dict):

@@ -30,8 +30,9 @@ from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
 
-# Partial results that one task of the tree combines.
-FAN_IN = 8
+# Partial results that one task of the tree combines, which has all of them in memory: fewer where
+# they have more bytes together.
+FAN_IN, FAN_IN_BYTES = 8, 32 * 2**20
 # Slices of blocks that a thread reduces before it waits for the others of its task.
 SLICES_PER_THREAD = 64
 
@@ -62,12 +63,14 @@ class Reduction:
     task copies to the host once for all its blocks. `combine` merges two and must be associative.
     `finalize` runs in the driver. The functions and the arguments are pickled for the workers.
     Blocks on the host are reduced in slices of `piece_bytes`, by default few enough for a cache.
+    `result_bytes` is the size of a partial result, where it may be large.
     """
 
     per_block: Callable[..., Any]
     combine: Callable[[Any, Any], Any] = add
     finalize: Callable[[Any], Any] = identity
     piece_bytes: int | None = None
+    result_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -124,8 +127,9 @@ def _combine_in_tree(
     The last two are for the driver to combine, which saves a round trip and sends no more data.
     """
     combine, name = partial(combine_all, reduction.combine), f"{reduction.name}-combine"
+    fan_in = max(2, min(FAN_IN, FAN_IN_BYTES // max(1, reduction.result_bytes)))
     while len(tasks) > 2:
-        groups = [tasks[low : low + FAN_IN] for low in range(0, len(tasks), FAN_IN)]
+        groups = [tasks[low : low + fan_in] for low in range(0, len(tasks), fan_in)]
         tasks = [
             engine.submit(combine, group, name=name, priority=10, resources=resources)
             if len(group) > 1
@@ -174,16 +178,16 @@ def reduce_group(
     def reduce_blocks(block_refs: Sequence[BlockRef]) -> Any:
         with limit_threadpools(1):
             blocks = counted(map(open_block, block_refs))
-            return reduce_slices(chain.from_iterable(row_slices(b, None) for b in blocks))
+            return reduce_slices(chain.from_iterable(map(partial(row_slices, dtype=None), blocks)))
 
     progress = current_fit_progress()  # None on a worker
     counted = identity if progress is None else progress.count_blocks
     is_uploaded = any(ref.to_device for ref in block_refs)
     calls = [partial(open_block, ref) for ref in block_refs]
-    blocks = prefetch(calls) if is_uploaded else (call() for call in calls)
-    slices = chain.from_iterable(
-        row_slices(block, dtype, reduction.piece_bytes) for block in counted(blocks)
-    )
+    blocks = prefetch(calls) if is_uploaded else map(_call, calls)
+    cut = partial(row_slices, dtype=dtype, piece_bytes=reduction.piece_bytes)
+    # Without a name for it here, a block is freed before the next one is loaded.
+    slices = chain.from_iterable(map(cut, counted(blocks)))
     if n_threads == 1 or is_uploaded or not all(is_host(ref.X) for ref in block_refs):
         return tree_to_host(reduce_slices(slices))
     results: list[Any] = []
@@ -196,6 +200,10 @@ def reduce_group(
             bounds = np.linspace(0, len(window), n_threads + 1).astype(int)
             results.extend(pool.map(reduce_chunk, [window[a:b] for a, b in pairwise(bounds)]))
     return tree_to_host(combine_all(reduction.combine, results))
+
+
+def _call(func: Callable[[], Block]) -> Block:
+    return func()
 
 
 def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:

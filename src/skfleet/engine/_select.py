@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -194,4 +195,17 @@ def _scheduler_for_values() -> Any:
     return client if client is None or isinstance(client, str) else partial(compute_graph, client)
 
 
-set_scheduler(_scheduler_for_values)  # blocks, a lower room, cannot import the client
+def _thread_memory() -> float:
+    """Return the bytes that each thread of the smallest worker has beside what it has imported."""
+    if "distributed" not in sys.modules:
+        return math.inf
+    from skfleet.engine._dask._client import current_client
+    from skfleet.engine._dask._memory import least_thread_memory
+
+    client = current_client(is_required=False)
+    return math.inf if client is None else least_thread_memory(client)
+
+
+set_scheduler(
+    _scheduler_for_values, _thread_memory
+)  # blocks, a lower room, cannot import the client

@@ -31,7 +31,12 @@ from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
 from skfleet.engine import CORES_VARIABLE, MEMORY_TOPIC
 from skfleet.exceptions import FleetError, MissingMainGuardError
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
-from skfleet.fleet._worker_memory import check_memory_limit, memory_fractions, split_memory
+from skfleet.fleet._worker_memory import (
+    allocator_variables,
+    check_memory_limit,
+    memory_fractions,
+    split_memory,
+)
 
 # Default address of the dashboard; without Bokeh there is none, and no warning.
 DASHBOARD = "127.0.0.1:0"
@@ -46,12 +51,6 @@ _THREAD_VARIABLES = (
     "RAYON_NUM_THREADS", "PYTHON_CPU_COUNT",  # os.cpu_count, from Python 3.13 on
     CORES_VARIABLE,
 )  # fmt: skip
-# Bytes from which on glibc returns memory to the system at once. distributed trims at 64 kB, so
-# that every temporary array of a kernel is paged in again.
-_MALLOC_VARIABLES = {
-    "MALLOC_MMAP_THRESHOLD_": str(16 * 2**20),
-    "MALLOC_TRIM_THRESHOLD_": str(32 * 2**20),
-}
 
 _SPAWN_POLL_SECONDS = 0.002
 
@@ -216,7 +215,7 @@ def start_local_cluster(
     }
     gpu_env = NO_GPU_ENV if processes and (devices or (gpus == 0 and resources is None)) else {}
     if processes:
-        worker["env"] = _environment(threads, {**gpu_env, **(env or {})})
+        worker["env"] = _environment(threads, memory_limit, {**gpu_env, **(env or {})})
         worker["plugins"] = (FailureReporter(), OwnProcess())
         worker["config"] = memory_fractions()
 
@@ -236,7 +235,11 @@ def start_local_cluster(
                 memory_limit=parse_memory_limit(gpu_memory_limit, 1, 1, logger=logger),
                 device_memory_limit=device_memory_limit,
             )
-            options["env"] = {**_environment(1, env or {}), **options["env"], **mark}
+            options["env"] = {
+                **_environment(1, gpu_memory_limit, env or {}),
+                **options["env"],
+                **mark,
+            }
             options["plugins"] = (*worker["plugins"], *options["plugins"])
             options["memory_limit"] = gpu_memory_limit
             # a GPU that is named twice has two workers
@@ -347,11 +350,13 @@ def _resolve_worker_counts(
     return n_workers, threads or max(1, n_cores // max(1, n_workers))
 
 
-def _environment(threads: int, env: Mapping[str, str]) -> dict[str, str]:
+def _environment(
+    threads: int, memory_limit: int | float | str | None, env: Mapping[str, str]
+) -> dict[str, str]:
     """Return the variables that a worker needs before it imports NumPy and SciPy."""
     return {
         **dict.fromkeys(_THREAD_VARIABLES, str(threads)),
-        **_MALLOC_VARIABLES,
+        **allocator_variables(memory_limit, threads),
         "SCIPY_ARRAY_API": "1",
         **{name: str(value) for name, value in env.items()},
     }

@@ -15,6 +15,26 @@ MIN_WORKER_BYTES = 250_000_000
 # defaults, and a fleet's. What a pass over large files takes is bounded, and spilling results frees
 # none of it, nor does a pause.
 _MEMORY_FRACTIONS = {"spill": (0.7, 0.8), "pause": (0.8, 0.9)}
+# Bytes from which on glibc returns memory to the system at once. distributed trims at 64 kB, so
+# that every temporary array of a kernel is paged in again.
+_MALLOC_VARIABLES = {
+    "MALLOC_MMAP_THRESHOLD_": str(16 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(32 * 2**20),
+}
+# Where a thread has less than so much memory, what glibc and Arrow's mimalloc keep is a part of it.
+_SMALL_THREAD_BYTES = 1_000_000_000
+_SMALL_THREAD_VARIABLES = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(4 * 2**20),
+    "MIMALLOC_PURGE_DELAY": "0",
+}
+
+
+def allocator_variables(memory_limit: int | float | str | None, n_threads: int) -> dict[str, str]:
+    """Return environment variables by which a worker process returns freed memory in time."""
+    n_bytes = parse_memory_limit(memory_limit, 1, 1, logger=logger)
+    is_small = n_bytes is not None and n_bytes < n_threads * _SMALL_THREAD_BYTES
+    return _SMALL_THREAD_VARIABLES if is_small else _MALLOC_VARIABLES
 
 
 def memory_fractions() -> dict[str, float]:

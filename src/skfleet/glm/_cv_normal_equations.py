@@ -14,7 +14,7 @@ from skfleet._linalg import dot, reduce_down, sums_down
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Folds, RowBlocks, as_folds, is_lazy
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
-from skfleet.glm._normal_equations import product_piece_bytes, targets_of
+from skfleet.glm._normal_equations import product_reduction, targets_of
 from skfleet.glm._product_sums import (
     GRAM,
     ProductKind,
@@ -127,8 +127,8 @@ def _products_of_splits(
     kind: ProductKind, rows: RowBlocks, folds: Folds, *, allows_no_weight: bool
 ) -> SplitProducts:
     """Return the products of all splits, from one pass."""
-    combine, piece_bytes = partial(combine_by_group, kind.combine), product_piece_bytes(rows)
-    reduction = Reduction(products_by_group, combine, piece_bytes=piece_bytes)
+    combine = partial(combine_by_group, kind.combine)
+    reduction = product_reduction(products_by_group, rows, combine)
     products = map_reduce(engine_for(rows), reduction, rows, folds, kind)
     of_all_rows = (sums for group, sums in products.items() if folds.is_of_all_rows(group))
     total = _combined(kind, of_all_rows)

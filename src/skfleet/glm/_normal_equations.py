@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,17 @@ from skfleet._array import (
     namespace,
     to_device_of,
 )
-from skfleet._linalg import column_sums, gram, hstack, is_sparse, sums_down, weighted_gram
+from skfleet._linalg import (
+    add_outer,
+    column_sums,
+    gram,
+    hstack,
+    is_sparse,
+    sums_down,
+    weighted_gram,
+)
 from skfleet.blocks import PIECE_BYTES, Block, RowBlocks
+from skfleet.engine import Reduction, add
 from skfleet.glm._coordinate_descent import Quadratic
 from skfleet.glm._dense_solvers import rows_with_gram, solve_positive, solve_ridge
 
@@ -35,15 +45,18 @@ def max_gram_columns(rows: RowBlocks) -> int:
     return MAX_SPARSE_GRAM_COLUMNS if rows.is_sparse else MAX_GRAM_COLUMNS
 
 
-def product_piece_bytes(rows: RowBlocks) -> int | None:
-    """Return the size of pieces of rows for whose products one of all their columns is small.
+def product_reduction(
+    per_block: Callable[..., Any], rows: RowBlocks, combine: Callable[[Any, Any], Any] = add
+) -> Reduction:
+    """Return a reduction whose partial results have products of all pairs of columns.
 
-    None leaves it to the rows. Products of dense columns take as long as those of many rows.
+    It is made in pieces of sparse rows next to which the products are small. Products of dense
+    columns take as long as those of many rows.
     """
-    if not rows.is_sparse:
-        return None
-    gram_bytes = 8 * rows.n_features**2
-    return max(PIECE_BYTES, min(4 * gram_bytes, MAX_PRODUCT_PIECE_BYTES))
+    gram_bytes, piece_bytes = 8 * rows.n_features**2, None
+    if rows.is_sparse:
+        piece_bytes = max(PIECE_BYTES, min(4 * gram_bytes, MAX_PRODUCT_PIECE_BYTES))
+    return Reduction(per_block, combine, piece_bytes=piece_bytes, result_bytes=gram_bytes)
 
 
 class CrossProducts(NamedTuple):
@@ -164,7 +177,7 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
     yy = sums_down(wy * y)
     if is_sparse(X):
         # Centring would fill sparse rows, so the means are taken off their product.
-        product = gram(X, w) - weight * np.outer(x_mean, x_mean)
+        product = add_outer(gram(X, w), -weight, x_mean, x_mean)
         # Weighted deviations of y sum to 0, so X need not be centred.
         xy = np.asarray(X.T @ wy.astype(dtype))
         return CrossProducts(weight, x_mean, y_mean, product, xy, yy)
@@ -178,7 +191,7 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
     product, cross = weighted_gram(X, shift, root, astype(factors, dtype))
     # What rounding has left of the mean, of a column of 1e6 in single precision a part of 1.
     correction = cross[:, -1] / divisor
-    product = product - weight * correction[:, None] * correction[None, :]
+    product = add_outer(product, -weight, correction, correction)
     x_mean = astype(shift, FLOAT64) + correction
     return CrossProducts(weight, x_mean, y_mean, product, cross[:, :-1], yy)
 
@@ -201,7 +214,7 @@ def combine_products(a: CrossProducts, b: CrossProducts) -> CrossProducts:
         weight,
         a.x_mean + fraction * dx,
         a.y_mean + fraction * dy,
-        a.gram + b.gram + factor * dx[:, None] * dx[None, :],
+        add_outer(a.gram + b.gram, factor, dx, dx),
         a.xy + b.xy + factor * dx[:, None] * dy[None, :],
         a.yy + b.yy + factor * dy**2,
     )

@@ -20,7 +20,7 @@ from skfleet._linalg import gram, is_sparse, sums_down, take_columns, weighted_g
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
-from skfleet.glm._normal_equations import product_piece_bytes
+from skfleet.glm._normal_equations import product_reduction
 
 # A shift of more deviations costs digits unless the rows are centred, which copies them.
 MAX_SHIFT = {"float64": 100.0, "float32": 1.0}
@@ -125,7 +125,7 @@ class Objective:
         predictor = LinearPredictor(feature_coef / scale, constant, center, columns)
         reduction = Reduction(glm_gradient)
         if hessian:
-            reduction = Reduction(glm_hessian, piece_bytes=product_piece_bytes(self._rows))
+            reduction = product_reduction(glm_hessian, self._rows)
         args = (predictor, self.loss, self._encoding)
         sums: GradientSums = map_reduce(self._engine, reduction, self._rows, *args)
         gradient = np.empty(coef.shape)

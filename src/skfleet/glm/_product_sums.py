@@ -12,13 +12,13 @@ from scipy import linalg
 from skfleet._array import FLOAT64
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
-from skfleet.engine import Reduction, engine_for, map_reduce
+from skfleet.engine import engine_for, map_reduce
 from skfleet.glm._dense_solvers import equilibrate
 from skfleet.glm._normal_equations import (
     CrossProducts,
     combine_products,
     cross_products,
-    product_piece_bytes,
+    product_reduction,
     targets_of,
     weights_of,
 )
@@ -66,7 +66,7 @@ def compute_products(
     """
 
     def reduce_rows(kind: ProductKind, rows: RowBlocks) -> Products:
-        reduction = Reduction(block_products, kind.combine, piece_bytes=product_piece_bytes(rows))
+        reduction = product_reduction(block_products, rows, kind.combine)
         products: Products = map_reduce(engine_for(rows), reduction, rows, kind)
         check_total_weight(products.weight)
         return products

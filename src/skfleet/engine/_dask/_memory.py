@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import psutil
@@ -17,6 +18,21 @@ class WorkerMemory(NamedTuple):
     limit: int
     used: int
     is_in_process: bool  # a thread of the calling process
+
+
+# What a worker process has when all is imported that fits need.
+IMPORTED_BYTES = 300_000_000
+# Seconds for which the limits of workers are reused.
+LIMITS_SECONDS = 10.0
+
+
+def least_thread_memory(client: Client) -> float:
+    """Return the memory limit of the smallest worker, less its imports, for each of its threads."""
+    workers = scheduler_workers(client, LIMITS_SECONDS).values()
+    shares = [
+        (w["memory_limit"] - IMPORTED_BYTES) / w["nthreads"] for w in workers if w["memory_limit"]
+    ]
+    return min(shares, default=math.inf)
 
 
 def worker_memory(client: Client, max_age: float = 0.0) -> dict[str, WorkerMemory]:

@@ -14,7 +14,7 @@ from skfleet._array import FLOAT64
 from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
-from skfleet.engine import Engine, Reduction, limit_threadpools, map_reduce
+from skfleet.engine import Engine, limit_threadpools, map_reduce
 from skfleet.estimators.decomposition._randomized_svd import leading_singular_vectors
 from skfleet.glm import (
     MAX_CONDITIONS,
@@ -24,6 +24,7 @@ from skfleet.glm import (
     combine_products,
     compute_row_factor,
     max_gram_columns,
+    product_reduction,
 )
 
 NORMALIZERS = ("auto", "QR", "LU", "none")
@@ -99,7 +100,8 @@ def svd_from_covariance(
 
 
 def _svd_of_products(engine: Engine, rows: RowBlocks, n: int | None, *, centred: bool) -> SVDResult:
-    sums = map_reduce(engine, Reduction(block_cross_products, combine_products), rows)
+    reduction = product_reduction(block_cross_products, rows, combine_products)
+    sums = map_reduce(engine, reduction, rows)
     n_rows, n_columns = int(sums.weight), rows.n_features
     squares = float(np.trace(sums.gram))
     gram = sums.gram if centred else sums.uncentered().gram

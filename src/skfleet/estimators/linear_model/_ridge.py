@@ -47,7 +47,7 @@ from skfleet.glm import (
     Products,
     accurate_products,
     compute_products,
-    product_piece_bytes,
+    product_reduction,
     targets_of,
     weights_of,
 )
@@ -329,8 +329,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
 
             def reduce_rows(kind: ProductKind, rows: RowBlocks) -> ClassProducts:
                 combine = partial(combine_class_products, kind)
-                piece_bytes = product_piece_bytes(rows)
-                reduction = Reduction(class_products, combine, piece_bytes=piece_bytes)
+                reduction = product_reduction(class_products, rows, combine)
                 return map_reduce(engine, reduction, rows, weights, is_multilabel, kind)
 
             def systems(products: ClassProducts) -> list[Products]:
