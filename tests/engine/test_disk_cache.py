@@ -177,7 +177,9 @@ def test_a_fit_loads_each_block_once_and_learns_the_same(name, anywhere):
     assert plain.cache_reads == 0
     assert plain.loads == sum(streamed.loads.values())
     assert counts.loads == N_BLOCKS
-    assert counts.cache_reads == plain.loads
+    # K-means makes its last pass apart where reading costs little.
+    n_extra = N_BLOCKS if name in ("k-means", "mixture") else 0
+    assert counts.cache_reads == plain.loads + n_extra
     assert found
     for attribute, values in expected.items():
         np.testing.assert_array_equal(found[attribute], values, err_msg=attribute)
@@ -283,6 +285,7 @@ def _kind_of(handle):
     block = open_block(handle)
     values = block.X.data if sparse.issparse(block.X) else block.X
     assert type(values) is np.ndarray
+    assert values.flags.c_contiguous
     return str(block.X.dtype), sparse.issparse(block.X), not values.flags.writeable
 
 

@@ -236,6 +236,19 @@ def test_passes(init, start, keep, cluster_client):
         assert counts.tasks <= 18 + 3 * counts.passes
 
 
+def test_rows_that_every_pass_reads_are_first_clustered_on_a_large_sample(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60_000, 4)) + 1.5 * rng.normal(size=(12, 4))[rng.integers(0, 12, 60_000)]
+    n_passes = {}
+    for n_distances in (0, 200_000):
+        monkeypatch.setattr(starts, "LARGE_SAMPLE_DISTANCES", n_distances)
+        monkeypatch.setattr(starts, "MAX_LOCAL_ROWS", 1_000)
+        with config_context(engine="local", keep_blocks=False, disk_cache=False):
+            lazy = da.from_array(X, chunks=(6_000, 4)).map_blocks(np.copy)
+            n_passes[n_distances] = KMeans(6, random_state=0).fit(lazy).n_iter_
+    assert n_passes[200_000] < n_passes[0] / 2
+
+
 def test_bounds_live_beside_the_rows_and_go_with_the_fit(cluster_client):
     X, _ = make_blobs(5000, 4, centers=6, random_state=0)
     # Equal to the last bit: who holds a block, and with it the order of the sums, may change.

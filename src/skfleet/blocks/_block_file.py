@@ -36,7 +36,8 @@ def write_block(block: Block, path: str) -> BlockFile:
 def compact(block: Block, dtype: np.dtype | None) -> Block:
     """Return a block to write: numbers in dtype, or X in its own dtype where that is smaller.
 
-    A pass converts X again in the second case, as it does for a block from the original rows.
+    A pass converts X again in the second case, as it does for a block from the original rows. A
+    matrix is in C order, which frames give none: what reads rows would copy them in every pass.
     """
     X = block.X
     is_narrower = (
@@ -46,7 +47,9 @@ def compact(block: Block, dtype: np.dtype | None) -> Block:
         and X.dtype.itemsize < dtype.itemsize
     )
     converted = as_numeric(block, dtype)
-    return converted._replace(X=X) if is_narrower else converted
+    converted = converted._replace(X=X) if is_narrower else converted
+    is_matrix = isinstance(converted.X, np.ndarray) and converted.X.ndim == 2
+    return converted._replace(X=np.ascontiguousarray(converted.X)) if is_matrix else converted
 
 
 def size_of(block: Block) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skfleet.engine._counted_rows import CountedRows, in_own_partitions, with_known_lengths
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
+from skfleet.engine._disk_cache import are_cached
 from skfleet.engine._fit_progress import (
     FitProgressMixin,
     begin_pass,
@@ -134,6 +135,7 @@ __all__ = [
     "add",
     "address_of",
     "all_workers_on_this_host",
+    "are_cached",
     "arrays_to_host",
     "as_portable",
     "attributes_to_host",

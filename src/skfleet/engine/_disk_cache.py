@@ -19,7 +19,17 @@ import numpy as np
 import psutil
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, BlockFile, BlockRef, compact, open_block, size_of, write_block
+from skfleet.blocks import (
+    Block,
+    BlockFile,
+    BlockRef,
+    LazyBlock,
+    RowBlocks,
+    compact,
+    open_block,
+    size_of,
+    write_block,
+)
 
 # Of a disk, to be left free for other programs and for what Dask spills: the smaller of the two.
 RESERVED_FRACTION, RESERVED_BYTES = 0.1, 10 * 2**30
@@ -162,6 +172,12 @@ def load_compact(block_ref: BlockRef, dtype: np.dtype | None) -> Block:
 def is_cached(block: BlockRef) -> bool:
     """Return whether a block is in a file of this cache."""
     return bool(getattr(block.X, "is_cached", False))
+
+
+def are_cached(rows: RowBlocks) -> bool:
+    """Return whether a pass over rows reads each block from memory or from this cache."""
+    lazy = (block for block in rows.blocks if isinstance(block.X, LazyBlock))
+    return all(is_cached(block) or getattr(block.X, "is_resident", False) for block in lazy)
 
 
 def reads_of(args: Sequence[Any]) -> dict[str, int]:

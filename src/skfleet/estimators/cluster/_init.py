@@ -37,6 +37,9 @@ SAMPLE_ROWS_PER_CLUSTER = 100
 ROUNDS, OVERSAMPLING = 3, 2
 # Runs of k-means++ in the driver, and iterations on the sample.
 SAMPLE_N_INIT, SAMPLE_MAX_ITER = 5, 50
+# Where each pass reads all rows again, a larger sample saves more of them: so many distances an
+# iteration, bytes at most, and iterations.
+LARGE_SAMPLE_DISTANCES, LARGE_SAMPLE_BYTES, LARGE_SAMPLE_MAX_ITER = 1_000_000, 2**24, 300
 
 
 @dataclass
@@ -54,12 +57,14 @@ class CentroidInit:
     mean: np.ndarray | None = None
     _drawn: Any = field(default=None, repr=False)
     _sample: Any = field(default=None, repr=False)
+    _is_large_sample: bool = field(default=False, repr=False)
 
     def first_pass(self, engine: Engine, rows: RowBlocks) -> Moments:
         """Run the first pass over the rows, and return the moments of the columns."""
         # "random" draws the k centres of its first run, k-means++ and k-means|| one row for each
         # run.
         n = {"given": 0, "random": self.k}.get(self.kind, self.n_init)
+        self._is_large_sample = engine.is_out_of_core(rows)
         samples = Samples(engine, rows, self._sample_fraction(rows), self.rng)
         result = samples.first_pass(n)
         self._drawn = result.drawn
@@ -72,8 +77,15 @@ class CentroidInit:
             return 0.0
         if self._fits_in_driver(rows):
             return 1.0
-        fraction = max(MAX_LOCAL_ROWS, SAMPLE_ROWS_PER_CLUSTER * self.k) / rows.n_rows
-        return min(fraction, MAX_SAMPLE_BYTES / estimated_bytes(rows), 1.0)
+        n_rows, n_bytes = (
+            max(MAX_LOCAL_ROWS, SAMPLE_ROWS_PER_CLUSTER * self.k),
+            estimated_bytes(rows),
+        )
+        fraction = n_rows / rows.n_rows
+        if self._is_large_sample:
+            n_rows = LARGE_SAMPLE_DISTANCES // self.k
+            fraction = max(fraction, min(n_rows / rows.n_rows, LARGE_SAMPLE_BYTES / n_bytes))
+        return min(fraction, MAX_SAMPLE_BYTES / n_bytes, 1.0)
 
     def _fits_in_driver(self, rows: RowBlocks) -> bool:
         """Return whether k-means++ can run on all rows in the driver."""
@@ -127,7 +139,8 @@ class CentroidInit:
         """Return the centres of k-means on rows in the driver."""
         k, n_init, max_iter = self.k, SAMPLE_N_INIT, 300
         if not isinstance(init, str):
-            k, n_init, max_iter = len(init), 1, SAMPLE_MAX_ITER
+            k, n_init = len(init), 1
+            max_iter = LARGE_SAMPLE_MAX_ITER if self._is_large_sample else SAMPLE_MAX_ITER
         options = {"n_init": n_init, "max_iter": max_iter, "random_state": self.rng}
         model = SklearnKMeans(k, init=init, **options)
         # An initialisation need not converge.

@@ -10,7 +10,7 @@ import numpy as np
 
 from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
-from skfleet.engine import Engine, Reduction, map_reduce
+from skfleet.engine import Engine, Reduction, are_cached, map_reduce
 from skfleet.estimators.cluster._distances import Centers, as_dense, movement_bounds
 from skfleet.estimators.cluster._reductions import LLOYD, LloydStep, combine_farthest, farthest
 
@@ -46,8 +46,10 @@ class LloydSolver:
         if self.verbose:
             print("Initialization complete")
         center_movement = np.zeros(len(centers)) if self.with_bounds and len(centers) > 1 else None
-        # Out of core, a separate last pass would load all rows again.
-        final = self.verbose or self.engine.is_out_of_core(self.rows)
+        # A separate last pass would load all rows again; from local disks that costs less than to
+        # sum up distances in every pass.
+        is_loaded = self.engine.is_out_of_core(self.rows) and not are_cached(self.rows)
+        final = self.verbose or is_loaded
         for n_iter in range(1, self.max_iter + 1):
             step = self._step(centers, init_number, center_movement, final=final)
             result = map_reduce(self.engine, LLOYD, self.rows, step)
