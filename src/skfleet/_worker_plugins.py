@@ -9,6 +9,7 @@ import logging
 import signal
 import sys
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -82,6 +83,7 @@ class OwnProcess(WorkerPlugin):
     """Plugin for worker processes that a fleet has started: signals, threads and preloading."""
 
     name = "skfleet-own-process"
+    imports: Future | None = None
 
     def setup(self, worker: Worker) -> None:
         """Ignore SIGINT, switch threads faster, preload modules and release memory.
@@ -90,7 +92,7 @@ class OwnProcess(WorkerPlugin):
         """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-        worker.loop.add_callback(_load_when_ready, worker)
+        worker.loop.add_callback(self._load_when_ready, worker)
         self._release = PeriodicCallback(
             lambda: release_memory(worker), 1000 * _RELEASE_INTERVAL_SECONDS
         )
@@ -98,6 +100,17 @@ class OwnProcess(WorkerPlugin):
 
     def teardown(self, worker: Worker) -> None:
         self._release.stop()
+
+    async def _load_when_ready(self, worker: Worker) -> None:
+        """Import modules in the thread for tasks once the worker runs, so that a first task waits.
+
+        Two threads that import the same packages may each see a partially initialized one.
+        """
+        while worker.status in (Status.init, Status.starting):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
+        if worker.status == Status.running:
+            self.imports = worker.executors["default"].submit(_load_modules, worker)
 
 
 def release_memory(worker: Worker) -> None:
@@ -114,16 +127,13 @@ def release_memory(worker: Worker) -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-async def _load_when_ready(worker: Worker) -> None:
-    """Import modules in the thread for tasks once the worker runs, so that a first task waits.
-
-    Two threads that import the same packages may each see a partially initialized one.
-    """
-    while worker.status in (Status.init, Status.starting):
+async def memory_of_imports(dask_worker: Worker) -> int:
+    """Return the memory of a worker process of a fleet, once it has imported modules for tasks."""
+    plugin = dask_worker.plugins[OwnProcess.name]
+    while plugin.imports is None:
         await asyncio.sleep(0.01)
-    await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
-    if worker.status == Status.running:
-        worker.executors["default"].submit(_load_modules, worker)
+    await asyncio.wrap_future(plugin.imports)
+    return dask_worker.monitor.get_process_memory()
 
 
 def _load_modules(worker: Worker) -> None:

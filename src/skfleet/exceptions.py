@@ -6,6 +6,7 @@ __all__ = [
     "MissingMainGuardError",
     "NoWorkersError",
     "PlacementError",
+    "WorkerMemoryError",
 ]
 
 
@@ -19,6 +20,29 @@ class PlacementError(FleetError):
 
 class NoWorkersError(FleetError, TimeoutError):
     """No worker has connected within `wait_for_workers_timeout`."""
+
+
+class WorkerMemoryError(FleetError):
+    """Workers were ended for their memory while they ran a task.
+
+    Parameters
+    ----------
+    cause : str
+        The task, and what it took of how much memory.
+    advice : str
+        What helps.
+    """
+
+    def __init__(self, cause: str, advice: str) -> None:
+        super().__init__(cause, advice)
+
+    def __str__(self) -> str:
+        return ". ".join(self.args)
+
+    @property
+    def cause(self) -> str:
+        """The task, and what it took of how much memory."""
+        return str(self.args[0])
 
 
 class FleetVersionError(FleetError):

@@ -89,7 +89,7 @@ def test_an_engine_says_that_its_workers_went():
 
 
 def killed(address):
-    return KilledWorker("fit-1", SimpleNamespace(address=address), 3)
+    return KilledWorker("fit-1", SimpleNamespace(address=address, memory_limit=2**31), 3)
 
 
 @pytest.fixture
@@ -106,7 +106,9 @@ def memory_death(client):
 def test_death_of_memory_is_named_with_what_to_do(client, memory_death):
     error = death_error(client, killed(memory_death), since=0)
     assert isinstance(error, FleetError)
-    assert "fit must fit into the memory of a worker. Got 3.00 GiB of the " in str(error)
+    assert "fit must fit into the memory of a worker. Got 3.00 GiB of the 2.00 GiB that a" in str(
+        error
+    )
     assert "memory_limit=" in str(error)
     # the scheduler's clock may be behind
     late = death_error(client, killed(memory_death), since=time.time() + 60)

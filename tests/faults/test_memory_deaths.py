@@ -69,6 +69,11 @@ def test_memory_is_named(work):
         assert 1 <= len(client.get_events("worker-restart-memory")) <= 3
 
 
+def test_a_limit_that_leaves_nothing_for_work_is_refused():
+    with pytest.raises(ValueError, match=r"memory_limit must be at least [34]\d\d MB .* imports"):
+        Fleet(n_workers=2, memory_limit="290 MB", dashboard_address=None)
+
+
 def test_memory_is_named_by_an_adaptive_search():
     search = IncrementalSearchCV(Eater(), {"size": [1, 2]}, n_initial_parameters=2, max_iter=1)
     with Fleet(n_workers=1, memory_limit="700 MB") as client:

@@ -96,7 +96,7 @@ if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
     from skfleet.engine._dask._process_group import ProcessLauncher
     from skfleet.engine._dask._scatter import ScatteredObject, keep_while_alive, scatter_content
     from skfleet.engine._dask._serialize import MMAP_THRESHOLD, LocalReference, Pickled
-    from skfleet.engine._dask._wait import MEMORY_TOPIC, death_error
+    from skfleet.engine._dask._wait import MEMORY_TOPIC, death_error, explained_deaths
 
 __all__ = [
     "ANY_WORKER",
@@ -165,6 +165,7 @@ __all__ = [
     "draw_holdout",
     "engine_for",
     "expect_passes",
+    "explained_deaths",
     "fit_cuml_on_gpu_worker",
     "fit_on_gpu_worker",
     "fit_progress",

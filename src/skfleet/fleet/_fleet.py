@@ -28,7 +28,9 @@ from skfleet.engine import (
     scheduler_workers,
 )
 from skfleet.exceptions import FleetError
+from skfleet.fleet._client import FleetClient
 from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local_cluster
+from skfleet.fleet._worker_memory import check_free_memory
 
 # Of a local cluster, to reach the number of workers that `scale` sets.
 _SCALE_TIMEOUT_SECONDS = 30.0
@@ -195,7 +197,9 @@ class Fleet:
             with _line_if_slow(waits_for or "the scheduler to start"):
                 self._cluster = start_local_cluster(**only_local, security=security)
             try:
-                self.client = Client(self._cluster)
+                self.client = FleetClient(self._cluster)
+                if processes:
+                    check_free_memory(self.client)
             except BaseException:
                 self._cluster.close()
                 raise
@@ -383,7 +387,7 @@ def _connect(
                 "skfleet.config_context(wait_for_workers_timeout=...) says.",
                 file=sys.stderr,
             )
-    return Client(address, **options)
+    return FleetClient(address, **options)
 
 
 def _check_address(address: str, security: Security | None, timeout: float | str | None) -> None:

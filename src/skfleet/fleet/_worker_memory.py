@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
+from typing import Any
 
 import dask.config
+from distributed import Client
 from distributed.worker_memory import parse_memory_limit
+
+from skfleet._worker_plugins import memory_of_imports
+from skfleet.engine import scheduler_workers
 
 logger = logging.getLogger(__name__)
 
-# What a worker process has imported before its first task (234 MB on Linux), and some to spare.
-MIN_WORKER_BYTES = 250_000_000
+# What a worker process must have beside what it has imported before its first task (234 MB on
+# Linux); what no worker starts with less than; and the limit below which its imports are measured.
+SPARE_BYTES, MIN_WORKER_BYTES, MEASURED_BYTES = 100_000_000, 250_000_000, 600_000_000
 # Fractions of its memory limit at which a worker process spills results, and is paused: Dask's
 # defaults, and a fleet's. What a pass over large files takes is bounded, and spilling results frees
 # none of it, nor does a pause.
@@ -61,11 +68,33 @@ def split_memory(n_bytes: int, n_cpu_workers: int, n_gpu_workers: int) -> tuple[
 
 
 def check_memory_limit(memory_limit: int | float | str | None) -> None:
-    """Raise for a limit that a worker process exceeds by its imports, to be restarted for ever."""
+    """Raise for a limit that a worker process exceeds when it starts, to be restarted for ever."""
     n_bytes = parse_memory_limit(memory_limit, 1, 1, logger=logger)
     if n_bytes is not None and n_bytes < MIN_WORKER_BYTES:
-        raise ValueError(
-            f"memory_limit must be at least {MIN_WORKER_BYTES / 1e6:.0f} MB for a worker process, "
-            f"which imports that much. Got {n_bytes / 1e6:.0f} MB instead. Start fewer workers "
-            "with more memory each, or use processes=False."
-        )
+        raise _limit_error(n_bytes, MIN_WORKER_BYTES)
+
+
+def check_free_memory(client: Client) -> None:
+    """Raise unless workers have memory to spare beside what one of them takes for its imports.
+
+    It is measured where the limit is low, and takes the second in which a first task would wait.
+    """
+    workers = scheduler_workers(client)
+    limits = {address: worker["memory_limit"] or math.inf for address, worker in workers.items()}
+    lowest = min(limits, key=limits.__getitem__, default=None)
+    if lowest is None or limits[lowest] >= MEASURED_BYTES:
+        return
+    options: dict[str, Any] = {"workers": [lowest], "on_error": "ignore"}
+    imported = client.run(memory_of_imports, **options).get(lowest)
+    # one that has ended meanwhile did so for its memory
+    needed = (imported or int(limits[lowest])) + SPARE_BYTES
+    if limits[lowest] < needed:
+        raise _limit_error(limits[lowest], needed)
+
+
+def _limit_error(limit: float, needed: float) -> ValueError:
+    return ValueError(
+        f"memory_limit must be at least {needed / 1e6:.0f} MB for a worker process, for what it "
+        f"imports and {SPARE_BYTES / 1e6:.0f} MB of work. Got {limit / 1e6:.0f} MB instead. Start "
+        "fewer workers with more memory each, or use processes=False."
+    )

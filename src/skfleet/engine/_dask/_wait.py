@@ -7,7 +7,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask.utils import format_bytes, key_split
@@ -15,7 +15,7 @@ from distributed import Client, Future, KilledWorker, futures_of
 
 from skfleet._config import get_config
 from skfleet.engine._dask._client import address_of, check_running, scheduler_workers
-from skfleet.exceptions import FleetError, NoWorkersError
+from skfleet.exceptions import FleetError, NoWorkersError, WorkerMemoryError
 
 # Seconds between two checks of the workers while no task completes, and for which there may be no
 # worker: one that died is started again in less.
@@ -67,26 +67,34 @@ def gather(
     for too long. The work began at `since`, in seconds since the epoch; by default now.
     """
     check = _WorkerCheck(client, has_workers)
+    with explained_deaths(client, since):
+        _wait_for(client, tasks, has_workers)
+        loop: Any = client.loop
+        coroutine = client.gather(list(tasks), asynchronous=True)
+        results = asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop)
+        try:
+            while True:
+                try:
+                    return list(results.result(timeout=CHECK_SECONDS))
+                except TimeoutError:
+                    if results.done():
+                        raise
+                    check()
+        finally:
+            results.cancel()
+
+
+@contextmanager
+def explained_deaths(client: Client, since: float | None = None) -> Iterator[None]:
+    """Explain the deaths of workers inside a ``with``, whose work began at `since`, or now."""
     since = time.time() if since is None else since
-    _wait_for(client, tasks, has_workers)
-    loop: Any = client.loop
-    coroutine = client.gather(list(tasks), asynchronous=True)
-    results = asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop)
     try:
-        while True:
-            try:
-                return list(results.result(timeout=CHECK_SECONDS))
-            except TimeoutError:
-                if results.done():
-                    raise
-                check()
+        yield
     except (KilledWorker, CancelledError) as error:
         explained = death_error(client, error, since=since)
         if explained is None:
             raise
         raise explained from error
-    finally:
-        results.cancel()
 
 
 def _wait_for(client: Client, tasks: Sequence[Future], has_workers: HasWorkers = bool) -> None:
@@ -101,9 +109,10 @@ def _wait_for(client: Client, tasks: Sequence[Future], has_workers: HasWorkers =
 
 def compute_graph(client: Client, graph: Any, keys: Any, **options: Any) -> Any:
     """Return the values of keys: a scheduler for ``dask.compute``."""
-    tasks = client.get(graph, keys, sync=False, **options)
-    _wait_for(client, futures_of(tasks))
-    return client.gather(tasks)
+    with explained_deaths(client):
+        tasks = client.get(graph, keys, sync=False, **options)
+        _wait_for(client, futures_of(tasks))
+        return client.gather(tasks)
 
 
 def completed(
@@ -144,14 +153,18 @@ def death_error(
         kills = own and (kills or own)
     if kills:
         limits = [worker["memory_limit"] for worker in scheduler_workers(client).values()]
+        if isinstance(error, KilledWorker):  # the only worker may not be back yet
+            limits.append(error.last_worker.memory_limit)
         lowest = min(filter(None, limits), default=None)
         limit = f" of the {format_bytes(lowest)} that a worker may have" if lowest else ""
         max_rss = max(kill["rss"] for kill in kills)
-        return FleetError(
+        return WorkerMemoryError(
             f"{name} must fit into the memory of a worker. Got {format_bytes(max_rss)}{limit} "
-            f"instead, for which {len(kills)} of them were ended. Start fewer workers with more "
-            "memory each (n_workers=, memory_limit=) or on a machine with more, and give them less "
-            "at a time: smaller blocks of rows, fewer threads_per_worker, a smaller n_jobs."
+            f"instead, for which {len(kills)} of them were ended",
+            "Start fewer workers with more memory each (n_workers=, memory_limit=) or on a machine "
+            "with more, and give them less at a time: smaller partitions or chunks of rows (of "
+            "Parquet files, config_context(block_bytes=)), fewer threads_per_worker, a smaller "
+            "n_jobs.",
         )
     if isinstance(error, KilledWorker):
         return FleetError(

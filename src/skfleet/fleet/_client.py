@@ -1,0 +1,20 @@
+"""The client of a fleet: distributed's, with errors that explain why workers died."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed import Client
+
+from skfleet.engine import explained_deaths
+
+
+class FleetClient(Client):
+    """distributed's client, which names the memory that ended the workers of a computation.
+
+    Dask gathers the results of ``collection.compute()`` and ``to_parquet`` by this method.
+    """
+
+    def gather(self, futures: Any, *args: Any, **kwargs: Any) -> Any:
+        with explained_deaths(self):
+            return super().gather(futures, *args, **kwargs)
