@@ -148,7 +148,7 @@ def test_equal_keys_of_arrays_have_equal_dependencies(cluster_client, data):
         assert {k: first[k] for k in first.keys() & second} == {
             k: second[k] for k in first.keys() & second
         }
-        graph, keys, _ = materialize(collections[0])
+        graph, keys, *_ = materialize(collections[0])
         for x, parts in zip(collections[0], keys, strict=True):
             chunks = [[part] if isinstance(part, tuple) else part for part in parts]
             values = [np.hstack(row) for row in cluster_client.get(graph, chunks)]

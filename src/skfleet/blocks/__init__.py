@@ -10,6 +10,7 @@ from skfleet.blocks._block import (
     as_numeric,
     block_bytes,
     by_partition,
+    file_block_bytes,
     open_block,
     row_slices,
     sample_blocks,
@@ -29,6 +30,7 @@ from skfleet.blocks._containers import (
 )
 from skfleet.blocks._dask_futures import check_rows, fetch
 from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
+from skfleet.blocks._file_parts import halve_pieces, in_parts, open_parts
 from skfleet.blocks._folds import Folds, as_folds, class_in_scikit_learn, make_folds, row_numbers
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
@@ -98,9 +100,12 @@ __all__ = [
     "concat_rows",
     "copy_lengths",
     "fetch",
+    "file_block_bytes",
     "fix_partitions",
     "float_dtype",
     "frame_of_files",
+    "halve_pieces",
+    "in_parts",
     "is_frame",
     "is_lazy",
     "is_on_device",
@@ -113,6 +118,7 @@ __all__ = [
     "n_rows_of",
     "normalize_token",
     "open_block",
+    "open_parts",
     "paired_with",
     "partition_lengths",
     "persist_together",

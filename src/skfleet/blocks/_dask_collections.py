@@ -63,7 +63,7 @@ def compute_together(*values: Any) -> list[Any]:
     lazy = [i for i, x in enumerate(values) if is_dask_collection(x)]
     collections = [with_whole_rows(values[i]) for i in lazy]
     names = ["X"] + ["Every value per row"] * (len(lazy) - 1)
-    graph, keys, _ = materialize(collections)
+    graph, keys, *_ = materialize(collections)
     check_shuffles(graph, keys, names, collections)
     name = f"compute-{id(graph):x}"
     whole = HighLevelGraph.from_collections(name, graph, dependencies=())
@@ -82,7 +82,7 @@ def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any]
 
     In one graph: what they share would else be computed for each, under equal keys.
     """
-    graph, columns, _ = materialize(collections)
+    graph, columns, *_ = materialize(collections)
     keys = list(flatten(columns))
     futures = dict(zip(keys, client.get(graph, keys, sync=False), strict=True))
     persisted = []
@@ -202,7 +202,9 @@ def dask_blocks(
     columns = {name: values for name, values in columns.items() if values is not None}
     collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
     host = {name: np.asarray(v) for name, v in columns.items() if not is_dask_collection(v)}
-    graph, keys, partitions = materialize([X, *collections.values()], piece_bytes=piece_bytes)
+    graph, keys, partitions, files = materialize(
+        [X, *collections.values()], piece_bytes=piece_bytes
+    )
     lengths = align(graph, keys, X, collections, host)
 
     starts = None if lengths is None else list(accumulate(lengths, initial=0))
@@ -218,8 +220,10 @@ def dask_blocks(
         outputs.append(key)
     dask_blocks = split_graph(graph, outputs)
     if partitions is not None:
+        files = files if lengths is None else ""  # rows of this process are cut for whole pieces
         dask_blocks = [
-            b._replace(partition=i) for b, i in zip(dask_blocks, partitions, strict=True)
+            b._replace(partition=i, files=files)
+            for b, i in zip(dask_blocks, partitions, strict=True)
         ]
     names = list(collections)
     blocks = tuple(
@@ -251,7 +255,7 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
     all_lengths = [known_lengths(x) for x in numeric]
     if None not in all_lengths:
         return numeric
-    graph, keys, _ = materialize(numeric, is_repeated=True)
+    graph, keys, *_ = materialize(numeric, is_repeated=True)
     check_order(graph, keys)
     unknown = [i for i, lengths in enumerate(all_lengths) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
@@ -277,7 +281,7 @@ def fix_partitions(
         optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned)
         for i, x in zip(frames, optimized, strict=True):
             fixed[i] = x
-        graph, keys, _ = joint_graph(fixed)
+        graph, keys, *_ = joint_graph(fixed)
     check_order(graph, keys)
     lengths = [known_lengths(x) for x in collections]
     counted = [keys[i] for i, n in enumerate(lengths) if n is None]

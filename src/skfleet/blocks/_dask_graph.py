@@ -21,6 +21,7 @@ from skfleet.blocks._block import Block
 from skfleet.blocks._containers import n_rows_of, slice_rows, stack_rows
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_scheduler import scheduler
+from skfleet.blocks._sampling import concat_rows
 
 Graph = dict[Any, Any]
 
@@ -137,7 +138,8 @@ class DaskBlock(NamedTuple):
     `inputs` maps keys to futures (rows in the workers' memory) or, in a task, to their values.
     `shared` lists keys that other blocks need too, and that `source` computes. `is_resident` is
     true if only the parts in memory need to be joined. `partition` is the number of the partition
-    that it is a piece of, if that is read in pieces.
+    that it is a piece of, if that is read in pieces. `files` names the readers of a piece that may
+    be read in `n_parts`, of which this is one if `part` is its number.
     """
 
     graph: Subgraph
@@ -147,9 +149,26 @@ class DaskBlock(NamedTuple):
     source: SharedSubgraph | None = None
     is_resident: bool = False
     partition: int | None = None
+    files: str = ""
+    n_parts: int = 1
+    part: int | None = None
 
     def load(self) -> Block:
-        """Return the block, computed in this thread."""
+        """Return the block, computed in this thread; parts one after the other."""
+        if self.n_parts == 1:
+            return self._load()
+        if self.part is None:
+            return concat_rows([part.load() for part in self.parts()])
+        from skfleet.blocks._dask_parquet import reading_part
+
+        with reading_part(self.part, self.n_parts):
+            return self._load()
+
+    def parts(self) -> list[DaskBlock]:
+        """Return the parts of a piece of a file."""
+        return [self._replace(part=i) for i in range(self.n_parts)]
+
+    def _load(self) -> Block:
         values = self.inputs
         if self.source is not None:
             values = values | dict(zip(self.shared, self.source.values(self.shared), strict=True))

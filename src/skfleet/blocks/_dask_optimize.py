@@ -26,7 +26,13 @@ from skfleet._config import get_config
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf, identity
-from skfleet.blocks._dask_pieces import has_large_files, in_pieces, is_read_by_rows, without_joins
+from skfleet.blocks._dask_pieces import (
+    has_large_files,
+    in_pieces,
+    is_read_by_rows,
+    readers_of_pieces,
+    without_joins,
+)
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
@@ -37,12 +43,13 @@ class JointGraph(NamedTuple):
     """One graph of several collections, and the keys of each one's partitions.
 
     `partitions` are the numbers of the partitions that pieces of them are of, where they are read
-    in pieces.
+    in pieces, and `files` names the readers.
     """
 
     graph: Graph
     keys: list[list[Any]]
     partitions: list[int] | None = None
+    files: str = ""
 
 
 def joint_graph(collections: Sequence[Any], piece_bytes: int | None = None) -> JointGraph:
@@ -127,11 +134,13 @@ def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph
     expression, partitions = in_pieces(whole, piece_bytes)
     if partitions is None:
         return None
+    files = " ".join(sorted({reader._name for reader in readers_of_pieces(expression)}))
     expression = expression.fuse()
     return JointGraph(
         expression.__dask_graph__() | futures_of(frames),
         [list(keys) for keys in expression.__dask_keys__()],
         partitions,
+        files,
     )
 
 

@@ -7,6 +7,8 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property, partial
 from itertools import chain
 from operator import getitem
@@ -57,6 +59,10 @@ class Piece(NamedTuple):
     n: int
     # by its name, which is another one where the files have been written again
     reader: str = ""
+
+    def part(self, i: int, n: int) -> Piece:
+        """Return the i-th of n parts of this piece."""
+        return Piece(self.i * n + i, self.n * n, self.reader)
 
     def bounds(self, n_rows: int) -> tuple[int, int]:
         """Return the numbers of the first row, and of the one after the last."""
@@ -141,6 +147,18 @@ class RowStream:
 
 # The stream of the last piece of each thread, with what it is of.
 _last = threading.local()
+# The part of each piece that is read, and their number.
+_part: ContextVar[tuple[int, int]] = ContextVar("skfleet_part", default=(0, 1))
+
+
+@contextmanager
+def reading_part(i: int, n: int) -> Iterator[None]:
+    """Read the i-th of n parts of each piece inside a ``with``."""
+    token = _part.set((i, n))
+    try:
+        yield
+    finally:
+        _part.reset(token)
 
 
 def read_rows(source: FileRows, columns: Sequence[str], piece: Piece) -> tuple[pa.Table, int]:
@@ -148,6 +166,7 @@ def read_rows(source: FileRows, columns: Sequence[str], piece: Piece) -> tuple[p
 
     After its predecessor, in one thread, nothing is read twice.
     """
+    piece = piece.part(*_part.get())
     key = (piece.reader, source.path, source.row_groups, tuple(columns))
     last_key, last = getattr(_last, "stream", (None, None))
     _last.stream = None, None

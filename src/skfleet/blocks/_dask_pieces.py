@@ -171,6 +171,11 @@ def in_pieces(
     return expression, [i for i, n in enumerate(n_pieces) for _ in range(n)]
 
 
+def readers_of_pieces(expression: Any) -> list[Any]:
+    """Return the readers of the files that an expression has in pieces."""
+    return [node.reader for node in expression.find_operations(ParquetPieces)]
+
+
 def _is_by_rows(node: Any) -> bool:
     if isinstance(node, _expr.ResetIndex):
         return bool(node.drop)

@@ -39,7 +39,7 @@ def shuffle_partitions(collections: Sequence[Any], seed: int) -> list[Any]:
     """
     _check_dense(collections)
     collections = [with_whole_rows(x) for x in collections]
-    graph, keys, _ = materialize(collections, is_repeated=True)
+    graph, keys, *_ = materialize(collections, is_repeated=True)
     sizes: list[Any] = [known_lengths(x) for x in collections]
     unknown = [i for i, lengths in enumerate(sizes) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):

@@ -17,16 +17,19 @@ from skfleet.blocks import (
     LazyBlock,
     RowBlocks,
     as_numeric,
+    halve_pieces,
     open_block,
     shuffle_rows,
 )
 from skfleet.engine._counters import add_counts, log_pass
 from skfleet.engine._disk_cache import reads_of
 from skfleet.engine._fit_progress import begin_pass, n_rows_of
+from skfleet.engine._halving import warn_of_halving
 from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._reduce import Reduction
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
+from skfleet.exceptions import WorkerMemoryError
 
 # Tasks submitted, and their blocks loaded, ahead of the running one.
 PREFETCH_TASKS = 2
@@ -169,10 +172,12 @@ class _DistributedFold:
         # A shuffled batch is as large as many blocks.
         self.n_prefetch = PREFETCH_TASKS if all(batch.seed is None for batch in batches) else 1
         self.n_tasks = 0
+        self.halving: tuple[WorkerMemoryError, int] | None = None
 
     # 1. Train a window of batches, several in a task, and fetch the state after the last.
     # 2. If a task failed, repeat its batches one in a task, to name the batch and keep the state
-    #    before it; that raises, unless the failure was not the batches' own.
+    #    before it; that raises, unless the failure was not the batches' own, or the memory that it
+    #    took to load them, for which pieces of files are halved.
     # 3. From the time taken, choose the batches per task and the next window's length.
     def run(self, state: Any, on_checkpoint: Callable[[Any, int], None]) -> Any:
         """Train all batches; the driver fetches a state after every window, to go on from."""
@@ -185,9 +190,12 @@ class _DistributedFold:
             state, n_new = self._run_window(state, n_trained, stop, batches_per_task, on_failure)
             if n_new:
                 on_checkpoint(state, n_trained + n_new)
-            if n_trained + n_new < stop:
-                state, _ = self._run_window(state, n_trained + n_new, stop, 1, on_checkpoint)
-                on_checkpoint(state, stop)
+            while n_trained + n_new < stop:
+                n_before = n_trained + n_new
+                state, n_more = self._run_window(state, n_before, stop, 1, on_checkpoint)
+                n_new += n_more
+                if n_more:
+                    on_checkpoint(state, n_trained + n_new)
             seconds = time.monotonic() - start_time
             # A task starts when all its batches are loaded: fewer batches, where they have to be.
             max_seconds = TASK_SECONDS if self.is_resident else TASK_SECONDS / 10
@@ -199,6 +207,8 @@ class _DistributedFold:
                 refs = (r for b in self.batches[n_trained:stop] for r in b.block_refs)
                 progress.advance(stop - n_trained, n_rows_of(refs, self.rows))
             n_trained = stop
+        if self.halving is not None:
+            warn_of_halving(*self.halving)
         log_pass(self.name, len(self.batches), self.n_tasks)
         return state
 
@@ -213,7 +223,8 @@ class _DistributedFold:
         """Train the batches from start to stop, from a state in the driver.
 
         Return (state, number of batches trained). If a task fails, that is the state before it; or,
-        with `on_failure`, this is called with that state, and the task's error is raised.
+        with `on_failure`, this is called with that state, and the task's error is raised, unless
+        the loads of its batches were halved.
         """
         lows = range(start, stop, batches_per_task)
         runs = [range(low, min(low + batches_per_task, stop)) for low in lows]
@@ -234,9 +245,15 @@ class _DistributedFold:
                     if on_failure is None:
                         self.engine.cancel(tasks[i:])
                         return before, run.start - start
-                    if i:
-                        on_failure(before, run.start)
-                    self.engine.gather([tasks[i]])  # raises
+                    try:
+                        self.engine.gather([tasks[i]])  # raises
+                    except BaseException as error:
+                        if self._halve_loads(error, run):
+                            self.engine.cancel(tasks[i:])
+                            return before, run.start - start
+                        if i:
+                            on_failure(before, run.start)
+                        raise
                 for j in run:
                     del self.loads[j]
                 if i:
@@ -246,6 +263,19 @@ class _DistributedFold:
             loads = [load for load in self.loads.values() if not isinstance(load, list)]
             self.engine.cancel([task for task in [*tasks, *loads] if task is not None])
             raise
+
+    def _halve_loads(self, error: BaseException, run: range) -> bool:
+        """Halve the pieces of batches if workers died of loading them; return whether they did."""
+        loads = {j: load for j, load in self.loads.items() if not isinstance(load, list)}
+        failed = [j for j in run if j in loads and self.engine.has_failed(loads[j])]
+        if not isinstance(error, WorkerMemoryError):
+            return False
+        n_parts = halve_pieces([self.batches[j].block_refs for j in failed])
+        if n_parts:
+            self.halving = error, n_parts
+            lost = [j for j, load in loads.items() if not self.engine.is_done(load)]
+            self.engine.cancel([self.loads.pop(j) for j in lost])
+        return bool(n_parts)
 
     def _submit_load(self, i: int) -> None:
         """Submit the load of a batch, unless it is submitted or in the workers' memory."""

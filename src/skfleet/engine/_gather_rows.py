@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from skfleet.blocks import (
     take_rows,
 )
 from skfleet.engine._counters import log_pass
+from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._select import engine_for
 
 logger = logging.getLogger(__name__)
@@ -60,7 +62,8 @@ def joined_blocks(*collections: Any) -> RowBlocks:
 def gather_rows(rows: RowBlocks, estimator: str) -> NarrowRows:
     """Return the rows of blocks, in this process; `estimator` is the name of what needs them."""
     engine = engine_for(rows)
-    narrow = engine.gather(engine.map(_load_narrow, rows.blocks, name="gather-rows"))
+    load = partial(engine.map, _load_narrow, name="gather-rows")
+    narrow = gather_or_halve(engine, load, rows.blocks)
     log_pass("gather-rows", len(rows.blocks), len(rows.blocks))
     filled = [part for part in narrow if part[0].shape[0]] or narrow[:1]
     gathered = NarrowRows(stack_rows([values for values, _ in filled]), filled[0][1])

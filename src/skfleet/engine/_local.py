@@ -121,6 +121,9 @@ class LocalEngine:
     def has_failed(self, task: Task) -> bool:
         return False  # a call that fails has already raised in `submit`
 
+    def is_done(self, task: Task) -> bool:
+        return True
+
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Do nothing: all tasks are done."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from skfleet.blocks import Block, BlockRef, RowBlocks, block_bytes, open_block, sample_blocks
+from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 
 # The handle of a submitted call: a future on a cluster, the result itself in this process.
@@ -127,6 +128,9 @@ class Engine(TaskPool, Protocol):
     def has_failed(self, task: Task) -> bool:
         """Return whether a completed task raised."""
 
+    def is_done(self, task: Task) -> bool:
+        """Return whether a task has returned its result."""
+
     def scatter_small(self, value: Any) -> Any:
         """Send a value to the workers once; the result is an argument of tasks."""
 
@@ -178,8 +182,8 @@ class Probe:
     @cached_property
     def _blocks(self) -> list[tuple[int, float]]:
         """The bytes of each sampled block, and the seconds that it took to load."""
-        tasks = self.engine.map(_time_block, sample_blocks(self.rows), name="measure-block")
-        return self.engine.gather(tasks)
+        measure = partial(self.engine.map, _time_block, name="measure-block")
+        return gather_or_halve(self.engine, measure, sample_blocks(self.rows))
 
     @property
     def n_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -21,10 +21,12 @@ from skfleet.blocks import (
     as_numeric,
     by_partition,
     open_block,
+    open_parts,
     row_slices,
 )
 from skfleet.engine._counters import log_pass
 from skfleet.engine._fit_progress import begin_pass, current_fit_progress
+from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
@@ -96,19 +98,21 @@ def map_reduce(
     blocks = rows.blocks
     is_fixed = get_config().deterministic
     groups = by_partition(blocks) if is_fixed else engine.group_by_worker(blocks)
+    reduce = partial(reduce_group, reduction, rows.dtype, not rows.checked)
+    options: dict[str, Any] = {"name": reduction.name, "resources": resources, "is_threaded": True}
     progress = begin_pass(len(blocks), rows)
-    tasks = engine.map(
-        partial(reduce_group, reduction, rows.dtype, not rows.checked),
-        groups,
-        *args,
-        name=reduction.name,
-        resources=resources,
-        is_threaded=True,
-    )
-    log_pass(reduction.name, len(blocks), len(tasks))
-    if progress is not None:
-        progress.watch_blocks(engine, tasks, groups, rows)
-    partials = engine.gather(_combine_in_tree(engine, reduction, tasks, resources))
+
+    def submit(groups: Sequence[Sequence[BlockRef]]) -> list[Task]:
+        tasks = engine.map(reduce, groups, *args, **options)
+        if progress is not None:
+            progress.watch_blocks(engine, tasks, groups, rows)
+        return tasks
+
+    def combine(tasks: list[Task]) -> list[Any]:
+        return engine.gather(_combine_in_tree(engine, reduction, tasks, resources))
+
+    partials = gather_or_halve(engine, submit, groups, combine)
+    log_pass(reduction.name, len(blocks), len(groups))
     return reduction.finalize(checked_result(combine_all(reduction.combine, partials)))
 
 
@@ -184,7 +188,11 @@ def reduce_group(
     counted = identity if progress is None else progress.count_blocks
     is_uploaded = any(ref.to_device for ref in block_refs)
     calls = [partial(open_block, ref) for ref in block_refs]
-    blocks = prefetch(calls) if is_uploaded else map(_call, calls)
+    blocks: Iterable[Block]
+    if is_uploaded or dtype is None:  # whole blocks
+        blocks = prefetch(calls) if is_uploaded else map(_call, calls)
+    else:
+        blocks = open_parts(block_refs)
     cut = partial(row_slices, dtype=dtype, piece_bytes=reduction.piece_bytes)
     # Without a name for it here, a block is freed before the next one is loaded.
     slices = chain.from_iterable(map(cut, counted(blocks)))
@@ -211,13 +219,8 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
     if rows.lengths is not None:
         return rows
     groups = by_partition(rows.blocks)
-    progress = current_fit_progress()
-    if progress is not None:
-        progress.begin_stage("counting rows", len(rows.blocks))
-    tasks = engine.map(_count_rows, groups, name="count-rows")
-    if progress is not None:
-        progress.watch_blocks(engine, tasks, groups, rows)
-    counts = engine.gather(tasks)
+    count = partial(engine.map, _count_rows, name="count-rows")
+    counts = gather_or_halve(engine, count, groups)
     return rows.with_lengths([*chain.from_iterable(counts)])
 
 

@@ -21,7 +21,7 @@ from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
-from skfleet.blocks import BlockRef, RowBlocks, by_partition, persist_together
+from skfleet.blocks import BlockRef, RowBlocks, by_partition, in_parts, persist_together
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._block_locations import (
     futures_of,
@@ -56,6 +56,7 @@ from skfleet.engine._dask._worker_functions import (
 )
 from skfleet.engine._disk_cache import disk_limit, reads_of
 from skfleet.engine._fit_progress import count_steps, current_fit_progress
+from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._protocol import Call, Probe, Task
 from skfleet.engine._reduce import identity
 from skfleet.engine._resources import (
@@ -122,6 +123,7 @@ class DaskEngine:
         options = self._task_options(resources, priority)
         if worker is not None:
             options |= {"workers": [worker], "allow_other_workers": True}
+        args = in_parts(args)
         add_counts(tasks=1, **reads_of(args))
         args = substitute_futures(args)
         key = _new_key(name)
@@ -203,7 +205,7 @@ class DaskEngine:
                 self.submit(call, item, *args, name=name, resources=resources)
                 for call, item in zip(funcs, items, strict=True)
             ]
-        n_tasks, delayed_items = with_shared_subgraph(items)
+        n_tasks, delayed_items = with_shared_subgraph(in_parts(items))
         add_counts(tasks=n_tasks + len(items), **reads_of(delayed_items))
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(limit_threads(func, ANY_WORKER), pure=False)
@@ -250,6 +252,9 @@ class DaskEngine:
 
     def has_failed(self, task: Task) -> bool:
         return bool(task.status in ("error", "cancelled", "lost"))
+
+    def is_done(self, task: Task) -> bool:
+        return bool(task.status == "finished")
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         self.client.cancel(list(tasks), force=True)
@@ -310,15 +315,18 @@ class DaskEngine:
             return
         store = partial(store_block, dtype=rows.dtype, limit=disk_limit())
         load = load_block if in_memory else store
-        if shares_subgraph:
-            tasks = self.map(load, unloaded, name="load-block")
-        else:
-            tasks = self._map_partitions(load, unloaded, name="load-block")
+        submit = self.map if shares_subgraph else self._map_partitions
+        tasks: list[Task] = []
+
+        def load_all(submitted: list[Task]) -> None:
+            """Wait until all are in memory or on the disk, or one has failed."""
+            tasks[:] = submitted
+            for task in count_steps(self.as_completed(submitted), "loading", len(submitted)):
+                if self.has_failed(task):
+                    self.gather([task])
+
         try:
-            for _ in count_steps(self.as_completed(tasks), "loading", len(tasks)):
-                pass  # all are in memory or on the disk, or have failed
-            if failed := [task for task in tasks if self.has_failed(task)]:
-                self.gather(failed[:1])
+            gather_or_halve(self, partial(submit, load, name="load-block"), unloaded, load_all)
             futures = iter(tasks)
             blocks = tuple(
                 block if is_persisted(block) else persisted_block(block, next(futures), in_memory)
