@@ -50,7 +50,7 @@ def run_script(code, *, timeout=120, **options):
 def test_with_gives_a_client_that_is_the_default():
     before = dask.config.get("scheduler", None)  # a test before may have left one
     with Fleet(n_workers=2, processes=False) as client:
-        assert type(client) is Client
+        assert isinstance(client, Client)
         assert current_client() is default_client() is client
         assert client.submit(sum, [1, 2]).result() == 3
         assert len(client.nthreads()) == 2
@@ -389,7 +389,7 @@ def test_dashboard_of_others_is_shown_where_there_is_one():
 def test_a_client_is_not_an_address():
     with (
         Fleet(n_workers=1, processes=False) as client,
-        pytest.raises(TypeError, match=r"Got Client instead. A distributed.Client needs no Fleet"),
+        pytest.raises(TypeError, match=r"Got FleetClient instead. A distributed.Client needs"),
     ):
         Fleet(client)
 
