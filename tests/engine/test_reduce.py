@@ -235,7 +235,8 @@ def _count(block):
     return block.n_rows
 
 
-def test_a_block_is_freed_before_the_next_is_loaded():
+@pytest.mark.parametrize("dtype", [None, np.dtype(float)])
+def test_a_block_is_freed_before_the_next_is_loaded(dtype):
     alive = []
 
     class Rows:
@@ -245,7 +246,7 @@ def test_a_block_is_freed_before_the_next_is_loaded():
             alive.append(weakref.ref(X))
             return Block(X)
 
-    rows = RowBlocks(tuple(BlockRef(Rows(), number=i) for i in range(4)), None, 2, None)
+    rows = RowBlocks(tuple(BlockRef(Rows(), number=i) for i in range(4)), None, 2, dtype)
     assert map_reduce(LocalEngine(), Reduction(_count), rows) == 12
     assert len(alive) == 4
 

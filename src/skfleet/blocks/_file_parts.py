@@ -60,5 +60,6 @@ def open_parts(refs: Iterable[BlockRef]) -> Iterator[Block]:
         row_offset = ref.row_offset
         for part in ref.X.parts() if getattr(ref.X, "n_parts", 1) > 1 else [ref.X]:
             block = open_block(ref._replace(X=part, row_offset=row_offset))
-            yield block
             row_offset = None if row_offset is None else row_offset + block.n_rows
+            yield block
+            del block  # before the next one is loaded

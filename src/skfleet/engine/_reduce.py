@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -219,8 +219,17 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
     if rows.lengths is not None:
         return rows
     groups = by_partition(rows.blocks)
-    count = partial(engine.map, _count_rows, name="count-rows")
-    counts = gather_or_halve(engine, count, groups)
+    progress = current_fit_progress()
+    if progress is not None:
+        progress.begin_stage("counting rows", len(rows.blocks))
+
+    def submit(groups: Sequence[Sequence[BlockRef]]) -> list[Task]:
+        tasks = engine.map(_count_rows, groups, name="count-rows")
+        if progress is not None:
+            progress.watch_blocks(engine, tasks, groups, rows)
+        return tasks
+
+    counts = gather_or_halve(engine, submit, groups)
     return rows.with_lengths([*chain.from_iterable(counts)])
 
 
