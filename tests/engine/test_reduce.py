@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from skfleet import Fleet, _linalg, config_context
 from skfleet._array import namespace
-from skfleet.blocks import Block, BlockRef, RowBlocks, row_blocks
+from skfleet.blocks import Block, BlockRef, row_blocks
 from skfleet.engine import (
-    LocalEngine,
     Reduction,
     add,
     counting,
@@ -26,6 +25,7 @@ from skfleet.engine import (
     map_reduce,
     with_row_offsets,
 )
+from skfleet.engine._reduce import reduce_group
 
 
 class Sums(NamedTuple):
@@ -246,8 +246,8 @@ def test_a_block_is_freed_before_the_next_is_loaded(dtype):
             alive.append(weakref.ref(X))
             return Block(X)
 
-    rows = RowBlocks(tuple(BlockRef(Rows(), number=i) for i in range(4)), None, 2, dtype)
-    assert map_reduce(LocalEngine(), Reduction(_count), rows) == 12
+    refs = [BlockRef(Rows(), number=i) for i in range(4)]
+    assert reduce_group(Reduction(_count), dtype, False, refs) == 12
     assert len(alive) == 4
 
 
