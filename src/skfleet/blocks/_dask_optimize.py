@@ -30,6 +30,7 @@ from skfleet.blocks._dask_pieces import (
     has_large_files,
     in_pieces,
     is_read_by_rows,
+    map_by_rows,
     readers_of_pieces,
     without_joins,
 )
@@ -335,16 +336,16 @@ class FrameLayer(Layer):
 
 def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
     """Return the arrays that ``func(partition, *args)`` gives as one Dask array like `meta`."""
-    options = {"enforce_metadata": False, "align_dataframes": False, "token": token}
+    options = {"align_dataframes": False, "token": token}
     if is_reordered(X) or is_read_by_rows(X):
-        frame = X.map_partitions(func, *args, meta=X._meta.index.to_series()[:0], **options)
-        name = f"{key_split(frame._name)}-{uuid.uuid4().hex}"
+        frame = map_by_rows(X, func, *args, meta=X._meta.index.to_series()[:0], **options)
+        name = f"{token}-{uuid.uuid4().hex}"
         layer = FrameLayer(name, frame, len(meta.shape))
         graph = HighLevelGraph({name: layer}, {name: set()})
         lengths = lengths_of_part(X) if is_part(X) else (float("nan"),) * layer.n_chunks
         chunks = (lengths, *((n,) for n in meta.shape[1:]))
         return da.Array(graph, name, chunks=chunks, meta=meta, dtype=meta.dtype)
-    partitions = X.map_partitions(func, *args, meta=meta, **options)
+    partitions = X.map_partitions(func, *args, meta=meta, enforce_metadata=False, **options)
     array = _without_aliases(partitions, meta)
     if not is_part(X):
         return array

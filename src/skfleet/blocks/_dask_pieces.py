@@ -7,15 +7,16 @@ from functools import cached_property
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, NamedTuple
 
-import pandas as pd
 from dask._expr import _ExprSequence as ExprSequence
 from dask.dataframe.dask_expr import _accessor, _expr, new_collection
 from dask.dataframe.dask_expr._str_accessor import FunctionMap
 from dask.dataframe.dask_expr.io import FusedIO, FusedParquetIO
-from dask.task_spec import List, Task
+from dask.task_spec import Task, TaskRef
+from dask.utils import key_split
 
 from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_parquet import READERS, ParquetPieces, piece_counts
+from skfleet.blocks._joined_rows import joined
 from skfleet.blocks._row_functions import is_by_rows
 
 # Expressions whose rows are each made of one row of the frames below. What reads the index is not
@@ -76,25 +77,36 @@ class MapOfPieces(_expr.Blockwise):
         return False
 
     def _lower(self) -> Any:
-        whole = ExprSequence(self.mapped.lower_completely())
-        pieces, partitions = in_pieces(whole, self.piece_bytes, keeps_index=True)
-        if partitions is None:
+        cut = cut_in_pieces(self.mapped, self.piece_bytes, keeps_index=True)
+        if cut is None:
             return self.mapped
-        sizes = [len([*group]) for _, group in groupby(partitions)]
-        return JoinedPieces(pieces.operands[0], sizes, self.mapped.divisions)
+        return JoinedPieces(*cut, self.mapped.divisions)
+
+    def _simplify_up(self, parent: Any, dependents: Any) -> Any:
+        from skfleet.blocks._dask_to_parquet import written_by_pieces
+
+        return written_by_pieces(self, parent, dependents)
 
 
-class JoinedPieces(_expr.Blockwise):
-    """Expression of the results of pieces, so many of which are of each partition.
+class ResultsOfPieces(_expr.Blockwise):
+    """Expression of what a function makes of the results of pieces, so many of each partition.
 
-    One task makes those of a partition one after the other, so that one piece is in memory, and
-    each file is read once.
+    One task makes the pieces of a partition one after the other, so that one is in memory, and each
+    file is read once.
     """
 
-    _parameters = ["pieces", "sizes", "bounds"]
+    _parameters = ["pieces", "sizes"]
+
+    @cached_property
+    def _name(self) -> str:
+        return f"{self._prefix}-{self.deterministic_token}"
+
+    @property
+    def _prefix(self) -> str:
+        return key_split(self.pieces._name)
 
     def dependencies(self) -> list[Any]:
-        return list(self._fused.dependencies())  # the model; pieces have no tasks of their own
+        return list(self._fused.dependencies())  # the models; pieces have no tasks of their own
 
     @cached_property
     def _bounds_of_pieces(self) -> list[tuple[int, int]]:
@@ -109,36 +121,67 @@ class JoinedPieces(_expr.Blockwise):
         return self.pieces._meta
 
     def _divisions(self) -> Any:
+        return (None,) * (len(self.sizes) + 1)
+
+    def _task_of_results(self, name: Any, index: int, func: Any) -> Task:
+        """Return the task of func(results, their number), which makes them as it iterates."""
+        low, high = self._bounds_of_pieces[index]
+        tasks = [self._fused._task((f"{name[0]}-piece", i), i) for i in range(low, high)]
+        keys = list(dict.fromkeys(key for task in tasks for key in task.dependencies))
+        return Task(name, _call_on_results, func, tasks, keys, *map(TaskRef, keys))
+
+
+def _call_on_results(func: Any, tasks: list[Any], keys: list[Any], *values: Any) -> Any:
+    """Return func(results, their number) of tasks that need the values of some keys."""
+    by_key = dict(zip(keys, values, strict=True))
+    return func((task(by_key) for task in tasks), len(tasks))
+
+
+class JoinedPieces(ResultsOfPieces):
+    """Expression of the results of pieces, one below the other."""
+
+    _parameters = [*ResultsOfPieces._parameters, "bounds"]
+
+    def _divisions(self) -> Any:
         return self.bounds
 
     def _task(self, name: Any, index: int) -> Task:
-        low, high = self._bounds_of_pieces[index]
-        results = [self._fused._task((f"{name[0]}-piece", i), i) for i in range(low, high)]
-        return Task(name, _joined, List(*results))
-
-
-def _joined(results: list[Any]) -> Any:
-    """Return the results of pieces one below the other."""
-    return pd.concat(results)
+        return self._task_of_results(name, index, joined)
 
 
 def map_by_rows(X: Any, func: Any, *args: Any, **options: Any) -> Any:
     """Return ``X.map_partitions(func, *args)``, in pieces of files where each row is of one row."""
     mapped = X.map_partitions(func, *args, enforce_metadata=False, **options)
-    if not is_read_by_rows(X):
+    if not is_read_by_rows(mapped):
         return mapped
-    return new_collection(MapOfPieces(mapped.expr, file_block_bytes()))
+    return new_collection(MapOfPieces(mapped_to_partitions(mapped.expr), file_block_bytes()))
 
 
 def without_joins(frames: Sequence[Any]) -> list[Any]:
     """Return frames whose functions are mapped to whole partitions."""
-    expressions = []
-    for frame in frames:
-        expression = frame.expr
-        for node in [x for x in expression.walk() if isinstance(x, MapOfPieces)]:
-            expression = expression.substitute(node, node.mapped)
-        expressions.append(new_collection(expression))
-    return expressions
+    return [new_collection(mapped_to_partitions(frame.expr)) for frame in frames]
+
+
+def mapped_to_partitions(expression: Any) -> Any:
+    """Return an expression whose functions are mapped to whole partitions."""
+    while nodes := [x for x in expression.walk() if isinstance(x, MapOfPieces)]:
+        expression = expression.substitute(nodes[0], nodes[0].mapped)
+    return expression
+
+
+def cut_in_pieces(frame: Any, piece_bytes: int, *, keeps_index: bool) -> Any:
+    """Return the expression of a frame in pieces, and their number in each of its partitions.
+
+    None where partitions are small, or are not read from Parquet files row by row.
+    """
+    frame = mapped_to_partitions(frame).lower_completely()
+    n_read = sum(len(reading.reader.columns) for reading in _readers(frame).values())
+    if len(frame.columns) > n_read:  # results count as well
+        piece_bytes = piece_bytes * n_read // len(frame.columns)
+    pieces, partitions = in_pieces(ExprSequence(frame), piece_bytes, keeps_index=keeps_index)
+    if partitions is None:
+        return None
+    return pieces.operands[0], [len([*group]) for _, group in groupby(partitions)]
 
 
 def in_pieces(
@@ -201,6 +244,11 @@ def _is_read_by_rows(expression: Any) -> bool:
     readers = _readers(expression)
     is_by_rows = all(node._name in readers or _is_by_rows(node) for node in expression.walk())
     return is_by_rows and bool(readers)
+
+
+def is_one_reading(expression: Any) -> bool:
+    """Return whether each row is made of one row of Parquet files, which are read once."""
+    return _is_read_by_rows(expression) and len(_readers(expression)) == 1
 
 
 class Reading(NamedTuple):

@@ -31,6 +31,7 @@ from skfleet.blocks import (
     paired_with,
     scheduler,
     slice_rows,
+    stack_rows,
     with_pandas_text,
     with_whole_rows,
 )
@@ -48,7 +49,19 @@ class Boxed:
         self.value = value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Boxed, (self.value,)
+        return type(self), (self.value,)
+
+
+class BoxedOutputs(Boxed):
+    """Several outputs for some rows, and the index of these."""
+
+    __slots__ = ()
+
+    def joined_with(self, others: Sequence[BoxedOutputs]) -> BoxedOutputs:
+        """Return the outputs for these rows and for others below them."""
+        outputs, indexes = zip(*(box.value for box in (self, *others)), strict=True)
+        index = None if indexes[0] is None else indexes[0].append(list(indexes[1:]))
+        return BoxedOutputs(([stack_rows(parts) for parts in zip(*outputs, strict=True)], index))
 
 
 def meta_nonempty(X: Any) -> Any:
@@ -295,7 +308,7 @@ def _apply_boxed(
 ) -> Any:
     """Return all outputs for one block of rows, boxed, with the index of the rows."""
     with _note_on_failure(name, block_id, partition_info):
-        return Boxed((_apply(rows, *args), _index_of(rows)))
+        return BoxedOutputs((_apply(rows, *args), _index_of(rows)))
 
 
 def _index_of(rows: Any) -> Any:

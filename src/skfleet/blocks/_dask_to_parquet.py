@@ -1,0 +1,183 @@
+"""Frames of predictions that are written to Parquet files by pieces of their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from dask.dataframe.dask_expr import _expr
+from dask.dataframe.dask_expr.io.parquet import (
+    ToParquet,
+    ToParquetBarrier,
+    ToParquetData,
+    ToParquetFunctionWrapper,
+)
+from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine, _index_in_schema
+from dask.task_spec import Task
+
+from skfleet.blocks._dask_pieces import (
+    MapOfPieces,
+    ResultsOfPieces,
+    cut_in_pieces,
+    is_one_reading,
+    mapped_to_partitions,
+)
+
+
+def written_by_pieces(node: MapOfPieces, parent: Any, dependents: Any) -> Any:
+    """Return what replaces the parent of a node whose rows go to Parquet files, and nowhere else.
+
+    What is between the two is mapped to pieces as well, step by step. None where nothing changes.
+    """
+    if len(_users(node, dependents)) != 1:
+        return None
+    target = parent
+    while type(target) is not ToParquet:
+        users = _users(target, dependents)
+        if len(users) != 1:
+            return None
+        (target,) = users
+    if not _can_write_pieces(target):
+        return None
+    if parent is target:
+        return ToParquetByPieces(node.mapped, *parent.operands[1:], node.piece_bytes)
+    return MapOfPieces(mapped_to_partitions(parent), node.piece_bytes)
+
+
+def _users(node: Any, dependents: Any) -> list[Any]:
+    """Return the expressions that are made of one, as far as Dask knows them."""
+    users = [reference() for reference in dependents.get(node._name, ())]
+    return list({user._name: user for user in users if user is not None}.values())
+
+
+def _can_write_pieces(target: ToParquet) -> bool:
+    """Return whether the files of pieces are those of whole partitions, but for row groups."""
+    is_plain = not (target.partition_on or target.write_metadata_file)
+    has_schema = target.write_kwargs.get("schema") is not None
+    if not (is_plain and has_schema and target.engine is ArrowDatasetEngine):
+        return False
+    reset, below = _rows_to_write(target.frame)
+    has_new_index = any(isinstance(x, _expr.ResetIndex) for x in below.walk())
+    return reset is not None and is_one_reading(below) and (reset.drop or not has_new_index)
+
+
+def _rows_to_write(frame: Any) -> tuple[Any, Any]:
+    """Return the reset of the index that Dask writes a frame with, and what is below it."""
+    frame = mapped_to_partitions(frame)
+    reset = frame.frame if isinstance(frame, _expr.RenameFrame) else frame
+    return (reset, reset.frame) if isinstance(reset, _expr.ResetIndex) else (None, frame)
+
+
+class ToParquetByPieces(ToParquet):
+    """Expression that writes a frame to Parquet files, by pieces where its own files are large."""
+
+    _parameters = [*ToParquet._parameters, "piece_bytes"]
+
+    def _lower(self) -> Any:
+        *operands, piece_bytes = self.operands
+        reset, below = _rows_to_write(self.frame)
+        cut = cut_in_pieces(below, piece_bytes, keeps_index=not reset.drop)
+        if cut is None:
+            data = ToParquetData(*operands)
+        else:
+            pieces, sizes = cut
+            top = mapped_to_partitions(self.frame).substitute(below, pieces)
+            write = ToParquetFunctionWrapper(
+                EngineOfPieces,
+                self.path,
+                self.fs,
+                self.partition_on,
+                self.write_metadata_file,
+                self.offset,
+                self.name_function,
+                self.write_kwargs | {"group_bytes": piece_bytes},
+            )
+            data = WrittenPieces(top, sizes, write)
+        return ToParquetBarrier(data, *operands[1:])
+
+
+class WrittenPieces(ResultsOfPieces):
+    """Expression that writes the results of pieces, those of a partition to one file."""
+
+    _parameters = [*ResultsOfPieces._parameters, "write"]
+    _prefix = "to-parquet"
+
+    def _task(self, name: Any, index: int) -> Task:
+        return self._task_of_results(name, index, partial(_write, self.write, index))
+
+
+def _write(write: Any, index: int, results: Iterable[Any], n_results: int) -> Any:
+    return write(results, (index,))
+
+
+class EngineOfPieces(ArrowDatasetEngine):
+    """Dask's engine, for a partition whose rows come in pieces."""
+
+    @classmethod
+    def write_partition(
+        cls,
+        results: Iterable[Any],
+        path: str,
+        fs: Any,
+        filename: str,
+        partition_on: Any,
+        return_metadata: bool,
+        compression: Any = None,
+        index_cols: Any = None,
+        schema: Any = None,
+        head: bool = False,
+        custom_metadata: Any = None,
+        group_bytes: int = 0,
+        row_group_size: int | None = None,
+        **options: Any,
+    ) -> list[Any]:
+        """Write a file; it has a row group for about so many bytes in memory."""
+        index = index_cols if _index_in_schema(index_cols, schema) else []
+
+        def table_of(frame: Any) -> pa.Table:
+            frame = frame.set_index(index) if index else frame
+            table = cls._pandas_to_arrow_table(frame, preserve_index=bool(index), schema=schema)
+            metadata = (table.schema.metadata or {}) | (custom_metadata or {})
+            return table.replace_schema_metadata(metadata)
+
+        groups = _row_groups(map(table_of, results), group_bytes, row_group_size)
+        group = next(groups)  # what cannot be computed begins no file
+        whole_path = fs.sep.join([path, filename])
+        try:
+            with (
+                fs.open(whole_path, "wb") as file,
+                pq.ParquetWriter(file, group.schema, compression=compression, **options) as writer,
+            ):
+                while group is not None:
+                    writer.write_table(group, row_group_size)
+                    group = next(groups, None)
+        except BaseException:
+            fs.rm_file(whole_path)  # it would be read as one with fewer rows
+            raise
+        return []
+
+
+def _row_groups(
+    tables: Iterable[pa.Table], n_bytes: int, n_rows: int | None
+) -> Iterator[pa.Table]:
+    """Yield the rows of tables in tables of about so many bytes, and of multiples of so many rows.
+
+    The last has what is left, and there is one at least.
+    """
+    pending: list[pa.Table] = []
+    is_empty = True
+    for table in tables:
+        pending = [table] if not sum(map(len, pending)) else [*pending, table]
+        if sum(x.nbytes for x in pending) < n_bytes:
+            continue
+        whole = pa.concat_tables(pending)
+        n_whole = len(whole) - (len(whole) % n_rows if n_rows else 0)
+        if n_whole:
+            yield whole.slice(0, n_whole)
+            is_empty = False
+        pending = [whole.slice(n_whole)]
+    if is_empty or sum(map(len, pending)):
+        yield pa.concat_tables(pending)
