@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
 from skfleet import config_context
-from skfleet.blocks import _dask_parquet, _dask_pieces, by_partition, open_block, row_blocks
+from skfleet.blocks import _dask_parquet, by_partition, open_block, row_blocks
 from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_parquet import FileRows, Piece, RowStream
 from skfleet.engine import counting
@@ -390,27 +390,6 @@ def test_predictions_of_pieces(tmp_path, filesystem, name):
             assert_same = pd.testing.assert_frame_equal
         assert_same(found, wanted)
         assert_same(answers.partitions[2].compute(), expected.partitions[2].compute())
-
-
-@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of Dask
-def test_predictions_are_written_by_pieces(tmp_path, monkeypatch):
-    path = write(tmp_path, [3_000, 2_000])
-    X = dd.read_parquet(path)[["b", "c"]]
-    model = LinearRegression().fit(X, dd.read_parquet(path)["y"])
-    lengths, join = [], _dask_pieces._joined
-
-    def counted(results):
-        lengths.extend(map(len, results))
-        return join(results)
-
-    monkeypatch.setattr(_dask_pieces, "_joined", counted)
-    with config_context(block_bytes=10_000):
-        answers = model.predict(X).to_frame("answer")
-    answers.to_parquet(tmp_path / "answers", write_index=False)
-    assert sum(lengths) == 5_000
-    assert max(lengths) < 1_000
-    written = dd.read_parquet(str(tmp_path / "answers")).compute()
-    np.testing.assert_allclose(written["answer"], model.coef_ @ X.compute().T + model.intercept_)
 
 
 def test_fits_on_transformed_frames_read_pieces(tmp_path):

@@ -155,3 +155,24 @@ def test_predictions(small_workers, files, tmp_path):
     assert len(answers) == N_FILES * N_ROWS
     y = frame["y"].compute(scheduler="sync").to_numpy()
     assert np.abs(answers["answer"].to_numpy() - y).mean() < 0.1
+
+
+@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of Dask
+def test_transformed_rows_and_text(small_workers, files, tmp_path):
+    """What is written is as large as what is read."""
+    X = dd.read_parquet(files)[[*NUMBERS, "city"]]
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    steps = ColumnTransformer(
+        [("numbers", numbers, NUMBERS)], remainder="passthrough", verbose_feature_names_out=False
+    )
+    steps.set_output(transform="pandas").fit(X.head(5_000)).transform(X).to_parquet(tmp_path)
+    written = dd.read_parquet(tmp_path)
+    assert len(written) == N_FILES * N_ROWS
+    assert written["x0"].isna().sum().compute() == 0
+    assert written["city"].nunique().compute() == 200
+
+
+def test_transformed_rows_as_an_array(small_workers, files):
+    X = dd.read_parquet(files)[NUMBERS]
+    scaled = make_pipeline(SimpleImputer(), StandardScaler()).fit(X.head(5_000)).transform(X)
+    np.testing.assert_allclose(scaled.mean(axis=0).compute(), 0, atol=0.1)

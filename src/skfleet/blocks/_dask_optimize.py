@@ -20,7 +20,7 @@ from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.optimization import cull
 from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
-from dask.utils import get_default_shuffle_method, key_split
+from dask.utils import get_default_shuffle_method
 
 from skfleet._config import get_config
 from skfleet.blocks._dask_futures import is_future

@@ -26,6 +26,9 @@ from skfleet.blocks._dask_pieces import (
     mapped_to_partitions,
 )
 
+# The sizes of dictionaries, of which the larger one is Arrow's own limit.
+MIN_DICTIONARY_BYTES, MAX_DICTIONARY_BYTES = 2**16, 2**20
+
 
 def written_by_pieces(node: MapOfPieces, parent: Any, dependents: Any) -> Any:
     """Return what replaces the parent of a node whose rows go to Parquet files, and nowhere else.
@@ -80,9 +83,8 @@ class ToParquetByPieces(ToParquet):
         *operands, piece_bytes = self.operands
         reset, below = _rows_to_write(self.frame)
         cut = cut_in_pieces(below, piece_bytes, keeps_index=not reset.drop)
-        if cut is None:
-            data = ToParquetData(*operands)
-        else:
+        data: Any = ToParquetData(*operands)
+        if cut is not None:
             pieces, sizes = cut
             top = mapped_to_partitions(self.frame).substitute(below, pieces)
             write = ToParquetFunctionWrapper(
@@ -119,12 +121,13 @@ class EngineOfPieces(ArrowDatasetEngine):
     @classmethod
     def write_partition(
         cls,
-        results: Iterable[Any],
-        path: str,
+        df: Any,
+        path: Any,
         fs: Any,
-        filename: str,
+        filename: Any,
         partition_on: Any,
-        return_metadata: bool,
+        return_metadata: Any,
+        fmd: Any = None,
         compression: Any = None,
         index_cols: Any = None,
         schema: Any = None,
@@ -134,7 +137,7 @@ class EngineOfPieces(ArrowDatasetEngine):
         row_group_size: int | None = None,
         **options: Any,
     ) -> list[Any]:
-        """Write a file; it has a row group for about so many bytes in memory."""
+        """Write the frames in `df` to a file, in row groups of about so many bytes in memory."""
         index = index_cols if _index_in_schema(index_cols, schema) else []
 
         def table_of(frame: Any) -> pa.Table:
@@ -143,41 +146,39 @@ class EngineOfPieces(ArrowDatasetEngine):
             metadata = (table.schema.metadata or {}) | (custom_metadata or {})
             return table.replace_schema_metadata(metadata)
 
-        groups = _row_groups(map(table_of, results), group_bytes, row_group_size)
+        groups = _row_groups(map(table_of, df), group_bytes, row_group_size)
         group = next(groups)  # what cannot be computed begins no file
+        # each row group has dictionaries of its own, which numbers without repeats would fill
+        limit = min(MAX_DICTIONARY_BYTES, max(MIN_DICTIONARY_BYTES, 2 * len(group)))
+        options = {"dictionary_pagesize_limit": limit} | options
         whole_path = fs.sep.join([path, filename])
+        file = fs.open(whole_path, "wb")
         try:
             with (
-                fs.open(whole_path, "wb") as file,
+                file,
                 pq.ParquetWriter(file, group.schema, compression=compression, **options) as writer,
             ):
                 while group is not None:
                     writer.write_table(group, row_group_size)
                     group = next(groups, None)
         except BaseException:
-            fs.rm_file(whole_path)  # it would be read as one with fewer rows
+            fs.rm(whole_path)  # it would be read as one with fewer rows
             raise
         return []
 
 
-def _row_groups(
-    tables: Iterable[pa.Table], n_bytes: int, n_rows: int | None
-) -> Iterator[pa.Table]:
+def _row_groups(tables: Iterable[pa.Table], n_bytes: int, n_rows: int | None) -> Iterator[Any]:
     """Yield the rows of tables in tables of about so many bytes, and of multiples of so many rows.
 
     The last has what is left, and there is one at least.
     """
-    pending: list[pa.Table] = []
-    is_empty = True
+    pending: Any = None
+    is_first = True
     for table in tables:
-        pending = [table] if not sum(map(len, pending)) else [*pending, table]
-        if sum(x.nbytes for x in pending) < n_bytes:
-            continue
-        whole = pa.concat_tables(pending)
-        n_whole = len(whole) - (len(whole) % n_rows if n_rows else 0)
-        if n_whole:
-            yield whole.slice(0, n_whole)
-            is_empty = False
-        pending = [whole.slice(n_whole)]
-    if is_empty or sum(map(len, pending)):
-        yield pa.concat_tables(pending)
+        pending = table if pending is None else pa.concat_tables([pending, table])
+        n_whole = len(pending) - (len(pending) % n_rows if n_rows else 0)
+        if n_whole and pending.nbytes >= n_bytes:
+            yield pending.slice(0, n_whole)
+            pending, is_first = pending.slice(n_whole), False
+    if is_first or len(pending):
+        yield pending
