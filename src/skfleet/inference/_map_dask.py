@@ -57,9 +57,9 @@ class BoxedOutputs(Boxed):
 
     __slots__ = ()
 
-    def joined_with(self, others: Sequence[BoxedOutputs]) -> BoxedOutputs:
-        """Return the outputs for these rows and for others below them."""
-        outputs, indexes = zip(*(box.value for box in (self, *others)), strict=True)
+    def joined_with(self, boxes: Sequence[BoxedOutputs]) -> BoxedOutputs:
+        """Return the outputs for these rows and for those of boxes below them."""
+        outputs, indexes = zip(*(box.value for box in (self, *boxes)), strict=True)
         index = None if indexes[0] is None else indexes[0].append(list(indexes[1:]))
         return BoxedOutputs(([stack_rows(parts) for parts in zip(*outputs, strict=True)], index))
 
