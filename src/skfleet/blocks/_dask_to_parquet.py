@@ -172,10 +172,9 @@ def _row_groups(tables: Iterable[pa.Table], n_bytes: int, n_rows: int | None) ->
 
     The last has what is left, and there is one at least.
     """
-    pending: Any = None
-    is_first = True
-    for table in tables:
-        pending = table if pending is None else pa.concat_tables([pending, table])
+    pending, is_first = pa.table({}), True
+    for table in tables:  # no rows may have no categories
+        pending = pa.concat_tables([pending, table]) if len(pending) else table
         n_whole = len(pending) - (len(pending) % n_rows if n_rows else 0)
         if n_whole and pending.nbytes >= n_bytes:
             yield pending.slice(0, n_whole)
