@@ -179,10 +179,3 @@ def test_transformed_rows_and_text(small_workers, files, tmp_path):
     assert len(rows) == N_FILES * N_ROWS
     assert rows["x0"].notna().all()
     assert rows["city"].nunique() == 200
-
-
-def test_transformed_rows_as_an_array(small_workers, files):
-    X = dd.read_parquet(files)[NUMBERS]
-    steps = make_pipeline(SimpleImputer(), StandardScaler()).fit(_first_rows(files)[NUMBERS])
-    scaled = steps.transform(X)
-    np.testing.assert_allclose(scaled.mean(axis=0).compute(), 0, atol=0.1)
