@@ -99,18 +99,18 @@ def _gram_of_sparse(X: Any, weights: np.ndarray | None) -> np.ndarray:
     is_dense = np.bincount(X.indices, minlength=n_columns) > n_rows * DENSE_COLUMN
     if is_dense.sum() < 2:
         return np.asarray(_sparse_gram(X, weights).toarray(), dtype=np.float64)
-    dense, others = np.flatnonzero(is_dense), np.flatnonzero(~is_dense)
+    dense, rare = np.flatnonzero(is_dense), np.flatnonzero(~is_dense)
     D = X[:, dense].toarray()
     product = np.empty((n_columns, n_columns))
     product[np.ix_(dense, dense)] = gram(D, weights)
-    if len(others):
-        S = X[:, others]
+    if len(rare):
+        S = X[:, rare]
         between = S.T @ (D if weights is None else D * weights[:, None])
-        product[np.ix_(others, dense)], product[np.ix_(dense, others)] = between, between.T
+        product[np.ix_(rare, dense)], product[np.ix_(dense, rare)] = between, between.T
         sparse_product = _sparse_gram(S, weights)
-        for low in range(0, len(others), ROWS_TOGETHER):
+        for low in range(0, len(rare), ROWS_TOGETHER):
             rows = slice(low, low + ROWS_TOGETHER)
-            product[np.ix_(others[rows], others)] = sparse_product[rows].toarray()
+            product[np.ix_(rare[rows], rare)] = sparse_product[rows].toarray()
     return product
 
 

@@ -92,6 +92,7 @@ class OwnProcess(WorkerPlugin):
         """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+        logging.getLogger("distributed.worker.memory").addFilter(is_about_results)
         worker.loop.add_callback(self._load_when_ready, worker)
         self._release = PeriodicCallback(
             lambda: release_memory(worker), 1000 * _RELEASE_INTERVAL_SECONDS
@@ -111,6 +112,14 @@ class OwnProcess(WorkerPlugin):
         await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
         if worker.status == Status.running:
             self.imports = worker.executors["default"].submit(_load_modules, worker)
+
+
+def is_about_results(record: logging.LogRecord) -> bool:
+    """Return whether a record is to be logged on a worker process of a fleet.
+
+    One is not: that a worker has no results to spill. A pass has as much of its memory in use.
+    """
+    return not str(record.msg).startswith("Unmanaged memory use is high")
 
 
 def release_memory(worker: Worker) -> None:

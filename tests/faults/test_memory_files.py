@@ -3,6 +3,7 @@
 import os
 import threading
 
+import bench_larger
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -179,3 +180,12 @@ def test_transformed_rows_and_text(small_workers, files, tmp_path):
     assert len(rows) == N_FILES * N_ROWS
     assert rows["x0"].notna().all()
     assert rows["city"].nunique() == 200
+
+
+def test_figures_of_the_benchmark(tmp_path):
+    files = bench_larger.Layout(200_000, 100_000, "600MB", {}).files(tmp_path)
+    for case in (bench_larger.RIDGE, bench_larger.PREDICT):
+        figures = bench_larger.measure(case, files, "600MB")
+        assert figures.result == "ok"
+        assert (figures.n_lost, figures.n_lines) == (0, 0)
+        assert 0.3 < figures.peak < 0.95

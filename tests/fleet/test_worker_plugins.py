@@ -147,3 +147,14 @@ def test_a_worker_short_of_memory_hands_back_what_is_free():
                 lambda dask_worker: dask_worker.monitor.get_process_memory()
             ).values()
     assert after < before - 200e6
+
+
+def test_a_worker_that_has_nothing_to_spill_does_not_say_so():
+    def logged():
+        logger = logging.getLogger("distributed.worker.memory")
+        texts = ["Unmanaged memory use is high. This may", "Worker is at 91% memory usage."]
+        records = (logger.makeRecord(logger.name, 30, "", 0, text, (), None) for text in texts)
+        return [bool(logger.filter(record)) for record in records]
+
+    with Fleet(n_workers=1, dashboard_address=None) as client:
+        assert client.submit(logged).result() == [False, True]

@@ -15,7 +15,13 @@ from skfleet.blocks._containers import as_sized, n_rows_of
 from skfleet.blocks._lazy import is_lazy, n_rows_if_known
 
 # Modules of the frames between a pipeline and the step that it calls directly.
-_CALLING_MODULES = ("skfleet.estimators", "skfleet._delegation", "sklearn", "contextlib")
+_CALLING_MODULES = (
+    "skfleet.estimators",
+    "skfleet.engine._fit_progress",
+    "skfleet._delegation",
+    "sklearn",
+    "contextlib",
+)
 
 
 def split_per_sample(params: dict[str, Any], X: Any) -> tuple[dict[str, Any], dict[str, Any]]:

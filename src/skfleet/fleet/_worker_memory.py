@@ -29,7 +29,7 @@ _MALLOC_VARIABLES = {
     "MALLOC_TRIM_THRESHOLD_": str(32 * 2**20),
 }
 # Where a thread has less than so much memory, what glibc and Arrow's mimalloc keep is a part of it.
-_SMALL_THREAD_BYTES = 1_000_000_000
+_SMALL_THREAD_BYTES = 700_000_000
 _SMALL_THREAD_VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": str(2**20),
     "MALLOC_TRIM_THRESHOLD_": str(4 * 2**20),
