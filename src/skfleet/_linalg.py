@@ -97,15 +97,16 @@ def _gram_of_sparse(X: Any, weights: np.ndarray | None) -> np.ndarray:
     """Return X.T @ diag(weights) @ X; columns with many values are multiplied as dense ones."""
     (n_rows, n_columns), X = X.shape, X.tocsr()
     is_dense = np.bincount(X.indices, minlength=n_columns) > n_rows * DENSE_COLUMN
-    if is_dense.sum() < 2:
-        return np.asarray(_sparse_gram(X, weights).toarray(), dtype=np.float64)
     dense, rare = np.flatnonzero(is_dense), np.flatnonzero(~is_dense)
+    if len(dense) < 2:
+        return np.asarray(_sparse_gram(X, weights).toarray(), dtype=np.float64)
     D = X[:, dense].toarray()
+    weighted = D if weights is None else D * weights[:, None]
     product = np.empty((n_columns, n_columns))
-    product[np.ix_(dense, dense)] = gram(D, weights)
+    product[np.ix_(dense, dense)] = D.T @ weighted
     if len(rare):
         S = X[:, rare]
-        between = S.T @ (D if weights is None else D * weights[:, None])
+        between = S.T @ weighted
         product[np.ix_(rare, dense)], product[np.ix_(dense, rare)] = between, between.T
         sparse_product = _sparse_gram(S, weights)
         for low in range(0, len(rare), ROWS_TOGETHER):
