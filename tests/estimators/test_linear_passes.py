@@ -1,5 +1,7 @@
 """Linear models in every container: equal results, few passes, many columns."""
 
+import logging
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from linear_cases import CASES, Case, make_design
 from scipy import sparse
 from sklearn import linear_model as reference
 
+from skfleet import config_context
 from skfleet import estimators as ours
 from skfleet.engine import counting
+from skfleet.estimators.linear_model import _glm_fit
 
 EVERYWHERE = {
     **{k: CASES[k] for k in ("ols", "lasso", "elastic net", "poisson", "gamma", "tweedie")},
@@ -146,3 +150,27 @@ def test_a_million_hashed_columns(l1_ratio):
     np.testing.assert_allclose(model.coef_[:, used], narrow.coef_, atol=2e-3)
     assert not np.delete(model.coef_, used, axis=1).any()
     assert counts.passes <= 30
+
+
+def test_sparse_rows_on_the_disk_start_from_a_sample_and_keep_a_hessian(monkeypatch, caplog):
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((60_000, 320), density=0.02, format="csr", rng=rng)
+    y = (X @ rng.normal(size=320) + 0.1 * rng.logistic(size=60_000) > 0).astype(int)
+    rows = da.from_array(X, chunks=(15_000, 320), asarray=False).map_blocks(lambda x: x.copy())
+    monkeypatch.setattr(_glm_fit, "MAX_SAMPLE_BYTES", 500_000)  # too few as dense rows
+    n_hessians = {}
+    for row_bytes in (8 * 320, 60):
+        monkeypatch.setattr(_glm_fit, "SPARSE_ROW_BYTES", row_bytes)
+        caplog.clear()
+        with (
+            caplog.at_level(logging.DEBUG, "skfleet.engine"),
+            config_context(engine="local", keep_blocks=False, disk_cache=True),
+        ):
+            model = ours.LogisticRegression(solver="newton-cholesky", tol=1e-6).fit(
+                rows, da.from_array(y, 10_000)
+            )
+        logged = [record.getMessage() for record in caplog.records]
+        n_hessians[row_bytes] = sum("glm-hessian: 4 blocks" in text for text in logged)
+    assert n_hessians[60] < n_hessians[8 * 320] - 1
+    expected = reference.LogisticRegression(tol=1e-6, max_iter=1000).fit(X, y)
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-3, atol=1e-3)

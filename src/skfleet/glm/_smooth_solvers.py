@@ -58,8 +58,9 @@ class NullModel:
 
 
 MAX_HALVINGS = 30
-# A Hessian is reused while steps reduce the gradient to this fraction.
-NEWTON_REDUCTION_RATIO = 0.1
+# A Hessian is reused while steps reduce the gradient to this fraction: to the second one with so
+# many coefficients or more, of which a new Hessian takes several times as long as a gradient.
+NEWTON_REDUCTION_RATIO, WIDE_REDUCTION_RATIO, WIDE_COEF = 0.1, 0.5, 300
 # The same where the Hessian serves further penalties too.
 MAX_REDUCTION_RATIO = 0.5
 EPS = np.finfo(np.float64).eps
@@ -127,9 +128,10 @@ def newton(
             hessian = trial.hessian
         else:
             hessian = _updated(hessian, size * step, trial.gradient - current.gradient)
-        # A reused Hessian must pay: it is dropped once a step does not cut the gradient tenfold.
+        # A reused Hessian must pay: it is dropped once a step does not cut the gradient as much.
         reduction_ratio = np.abs(trial.gradient).max() / np.abs(current.gradient).max()
-        reuse_hessian = reuse_hessian and bool(reduction_ratio <= NEWTON_REDUCTION_RATIO)
+        highest = NEWTON_REDUCTION_RATIO if len(coef) < WIDE_COEF else WIDE_REDUCTION_RATIO
+        reuse_hessian = reuse_hessian and bool(reduction_ratio <= highest)
         current = trial
     return Solution(coef, n_iter, converged, "newton")
 

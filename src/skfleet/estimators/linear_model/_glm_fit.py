@@ -19,6 +19,7 @@ from skfleet.blocks import RowBlocks
 from skfleet.engine import (
     Engine,
     Reduction,
+    are_cached,
     counting_disabled,
     engine_for,
     limit_threadpools,
@@ -57,7 +58,7 @@ SAMPLE_ROWS_PER_COLUMN = 500
 MIN_SAMPLE_ROWS_PER_COLUMN = 20
 MIN_SAMPLE_ROWS_PER_CLASS = 10
 MAX_SAMPLE_FRACTION = 1 / 8
-MAX_SAMPLE_BYTES = 2**27
+MAX_SAMPLE_BYTES, SPARSE_ROW_BYTES = 2**27, 1200
 
 # Solvers by scikit-learn's names; None leaves the choice to `_solver_for`.
 SOLVERS = {
@@ -109,8 +110,10 @@ def _is_on_device(rows: RowBlocks) -> bool:
 def _sample_size(rows: RowBlocks) -> int:
     """Return the number of rows to sample for a warm start, 0 where it does not pay."""
     target = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * rows.n_features)
-    n_rows = rows.n_rows or 0
-    max_rows = min(n_rows * MAX_SAMPLE_FRACTION, MAX_SAMPLE_BYTES / (8 * rows.n_features))
+    n_rows, row_bytes = rows.n_rows or 0, 8 * rows.n_features
+    if rows.is_sparse:
+        row_bytes = min(row_bytes, SPARSE_ROW_BYTES)
+    max_rows = min(n_rows * MAX_SAMPLE_FRACTION, MAX_SAMPLE_BYTES / row_bytes)
     min_rows = max(SAMPLE_ROWS // 2, MIN_SAMPLE_ROWS_PER_COLUMN * rows.n_features)
     return int(min(target, max_rows)) if max_rows >= min_rows else 0
 
@@ -238,7 +241,8 @@ def fit_glm(
         if summary.samples and model.start is None:
             start = _warm_start_on_sample(summary.samples, objective, penalty, null, solver)
             if solver is newton:
-                options["reuse_hessian"] = start is not null.coef and not out_of_core
+                is_loaded = out_of_core and not are_cached(rows)
+                options["reuse_hessian"] = start is not null.coef and not is_loaded
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         if solver is lbfgs and (callback := model.callback) is not None:
