@@ -5,6 +5,7 @@ from pathlib import Path
 
 import array_api_strict as strict
 import numpy as np
+import pandas as pd
 import pytest
 from emulated_kernels import Kernels
 from hypothesis import given, settings
@@ -12,7 +13,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from skfleet._array import to_host
-from skfleet.blocks import _philox, combine_k_smallest, k_smallest, row_uniform
+from skfleet.blocks import (
+    Block,
+    _philox,
+    combine_k_smallest,
+    copy_block_rows,
+    k_smallest,
+    row_uniform,
+)
 
 
 @given(
@@ -107,3 +115,14 @@ def test_the_smallest_keys_win_for_any_cut(keys, cut, n, as_sparse):
     for drawn in (whole, parts):
         rows = drawn.rows.toarray() if as_sparse else drawn.rows
         np.testing.assert_array_equal(rows[:, 0], drawn.numbers + 1.0)
+
+
+def test_copies_of_read_only_frames_take_values():
+    values = np.ones((3, 2))
+    values.flags.writeable = False
+    block = Block(pd.DataFrame(values, copy=False), pd.Series(values[:, 0], copy=False))
+    copied = copy_block_rows(block)
+    del block  # the last reference for which pandas would copy on writing
+    copied.X.iloc[:] = 0.0
+    copied.y.iloc[:] = 0.0
+    assert values.all()

@@ -11,7 +11,7 @@ import numpy as np
 from skfleet._array import asarray_like, is_not_numpy, namespace, to_host
 from skfleet._linalg import is_sparse, vstack
 from skfleet.blocks._block import Block
-from skfleet.blocks._containers import stack_rows, take_rows
+from skfleet.blocks._containers import is_frame, stack_rows, take_rows
 from skfleet.blocks._philox import philox_uniform_like
 
 
@@ -115,3 +115,13 @@ def take_block_rows(block: Block, indices: np.ndarray) -> Block:
     return block._replace(
         X=X, y=y, sample_weight=sample_weight, row_offset=None, per_sample=per_sample
     )
+
+
+def copy_block_rows(block: Block) -> Block:
+    """Return a copy of a block, into which may be written.
+
+    Rows of pandas at all positions share the memory of the frame.
+    """
+    copied = take_block_rows(block, np.arange(block.n_rows))
+    X, y, sample_weight = (x.copy() if is_frame(x) else x for x in copied[:3])
+    return copied._replace(X=X, y=y, sample_weight=sample_weight)

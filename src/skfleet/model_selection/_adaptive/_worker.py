@@ -21,7 +21,7 @@ from skfleet._config import config_context, get_config
 from skfleet._exception_pickle import PicklableException
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet._sklearn_private import scorers_of
-from skfleet.blocks import Block, BlockRef, concat_rows, take_block_rows
+from skfleet.blocks import Block, BlockRef, concat_rows, copy_block_rows
 from skfleet.engine import (
     DeviceArrayCache,
     Holdout,
@@ -218,11 +218,7 @@ def _test_rows(
     is_written = writes_into_rows(model.get_params()) or any(
         map(may_write, scorers_of(scorer).values())
     )
-    return _copied(rows) if is_written else rows
-
-
-def _copied(rows: Block) -> Block:
-    return take_block_rows(rows, np.arange(rows.n_rows))
+    return copy_block_rows(rows) if is_written else rows
 
 
 def partial_fit_rows(model: Any, rows: Block, context: TrainingContext) -> None:
@@ -344,7 +340,7 @@ def train_on_test_rows(
     model = copy_learner(trained.model)
     for _ in range(epochs):
         for block_ref in block_refs:
-            partial_fit_rows(model, _copied(_test_rows(context, model, block_ref)), context)
+            partial_fit_rows(model, copy_block_rows(_test_rows(context, model, block_ref)), context)
     attributes_to_host(learner_of(model))
     return replace(trained, model=model)
 
