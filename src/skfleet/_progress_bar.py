@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
+from types import FrameType
 from typing import Any
 
 # The interval between two lines doubles up to the maximum.
@@ -321,13 +322,13 @@ def open_bar(
 
 def calling_estimators() -> Iterator[tuple[str, Any]]:
     """Yield the methods on the stack, from the innermost on, with the estimators they are of."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_varnames[:1] == ("self",):
             estimator = frame.f_locals.get("self")
             if is_estimator(estimator):
                 yield frame.f_code.co_name, estimator
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
 
 
 def is_estimator(value: Any) -> bool:

@@ -110,7 +110,7 @@ class OwnProcess(WorkerPlugin):
         while worker.status in (Status.init, Status.starting):
             await asyncio.sleep(0.01)
         await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
-        if worker.status == Status.running:
+        if worker.status in (Status.running, Status.paused):  # by a limit that is too low
             self.imports = worker.executors["default"].submit(_load_modules, worker)
 
 

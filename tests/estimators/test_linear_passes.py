@@ -13,6 +13,7 @@ from sklearn import linear_model as reference
 
 from skfleet import config_context
 from skfleet import estimators as ours
+from skfleet.blocks import _block
 from skfleet.engine import counting
 from skfleet.estimators.linear_model import _glm_fit
 
@@ -160,7 +161,7 @@ def test_sparse_rows_on_the_disk_start_from_a_sample_and_keep_a_hessian(monkeypa
     monkeypatch.setattr(_glm_fit, "MAX_SAMPLE_BYTES", 500_000)  # too few as dense rows
     n_hessians = {}
     for row_bytes in (8 * 320, 60):
-        monkeypatch.setattr(_glm_fit, "SPARSE_ROW_BYTES", row_bytes)
+        monkeypatch.setattr(_block, "SPARSE_ROW_BYTES", row_bytes)
         caplog.clear()
         with (
             caplog.at_level(logging.DEBUG, "skfleet.engine"),

@@ -1,5 +1,6 @@
 """What a fleet adds to its workers: failed tasks in one line, and modules loaded in time."""
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -158,3 +159,13 @@ def test_a_worker_that_has_nothing_to_spill_does_not_say_so():
 
     with Fleet(n_workers=1, dashboard_address=None) as client:
         assert client.submit(logged).result() == [False, True]
+
+
+def test_a_worker_paused_from_the_start_still_says_what_it_imports():
+    """Its limit is too low, which is to be said: a Fleet must not wait for ever."""
+    plugin, submitted = _worker_plugins.OwnProcess(), []
+    executor = SimpleNamespace(submit=lambda *call: submitted.append(call) or "imports")
+    worker = SimpleNamespace(status=Status.paused, executors={"default": executor})
+    asyncio.run(plugin._load_when_ready(worker))
+    assert len(submitted) == 1
+    assert plugin.imports == "imports"

@@ -32,6 +32,8 @@ PIECE_BYTES, DEVICE_PIECE_BYTES = 4 * 2**20, 256 * 2**20
 MIN_PIECE_ROWS, MAX_PIECE_BYTES = 256, 12 * 2**20
 
 
+# Bytes of 100 values of a sparse row, with their columns: more are not expected.
+SPARSE_ROW_BYTES = 1200
 # Sizes of blocks of rows that workers read from Parquet files, by default. Between them a block has
 # a part of the memory of a worker's thread, less what a pass takes with the smallest ones: one is
 # decoded while the arrays that were made of the one before it are worked on.
@@ -118,6 +120,12 @@ class RowBlocks:
     def n_rows(self) -> int | None:
         """The number of rows, None where not all lengths are known."""
         return None if self.lengths is None else sum(self.lengths)
+
+    @property
+    def row_bytes(self) -> int:
+        """An estimate of the bytes of a row's numbers."""
+        dense = 8 * self.n_features
+        return min(dense, SPARSE_ROW_BYTES) if self.is_sparse else dense
 
     def with_lengths(self, lengths: Sequence[int]) -> RowBlocks:
         """Return the rows with the lengths of blocks, and the number of each block's first row."""

@@ -122,6 +122,11 @@ def copy_block_rows(block: Block) -> Block:
 
     Rows of pandas at all positions share the memory of the frame.
     """
-    copied = take_block_rows(block, np.arange(block.n_rows))
-    X, y, sample_weight = (x.copy() if is_frame(x) else x for x in copied[:3])
-    return copied._replace(X=X, y=y, sample_weight=sample_weight)
+    taken = take_block_rows(block, np.arange(block.n_rows))
+    X, y, sample_weight = map(_copied_frame, taken[:3])
+    per_sample = taken.per_sample and {k: _copied_frame(v) for k, v in taken.per_sample.items()}
+    return taken._replace(X=X, y=y, sample_weight=sample_weight, per_sample=per_sample)
+
+
+def _copied_frame(values: Any) -> Any:
+    return values.copy() if is_frame(values) else values

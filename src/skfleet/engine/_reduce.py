@@ -187,10 +187,11 @@ def reduce_group(
     progress = current_fit_progress()  # None on a worker
     counted = identity if progress is None else progress.count_blocks
     is_uploaded = any(ref.to_device for ref in block_refs)
-    calls = [partial(open_block, ref) for ref in block_refs]
     blocks: Iterable[Block]
-    if is_uploaded or dtype is None:  # whole blocks
-        blocks = prefetch(calls) if is_uploaded else map(_call, calls)
+    if is_uploaded:
+        blocks = prefetch([partial(open_block, ref) for ref in block_refs])
+    elif dtype is None:  # whole blocks
+        blocks = map(open_block, block_refs)
     else:
         blocks = open_parts(block_refs)
     cut = partial(row_slices, dtype=dtype, piece_bytes=reduction.piece_bytes)
@@ -208,10 +209,6 @@ def reduce_group(
             bounds = np.linspace(0, len(window), n_threads + 1).astype(int)
             results.extend(pool.map(reduce_chunk, [window[a:b] for a, b in pairwise(bounds)]))
     return tree_to_host(combine_all(reduction.combine, results))
-
-
-def _call(func: Callable[[], Block]) -> Block:
-    return func()
 
 
 def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:

@@ -57,21 +57,20 @@ class CentroidInit:
     mean: np.ndarray | None = None
     _drawn: Any = field(default=None, repr=False)
     _sample: Any = field(default=None, repr=False)
-    _is_large_sample: bool = field(default=False, repr=False)
 
     def first_pass(self, engine: Engine, rows: RowBlocks) -> Moments:
         """Run the first pass over the rows, and return the moments of the columns."""
         # "random" draws the k centres of its first run, k-means++ and k-means|| one row for each
         # run.
         n = {"given": 0, "random": self.k}.get(self.kind, self.n_init)
-        self._is_large_sample = engine.is_out_of_core(rows)
-        samples = Samples(engine, rows, self._sample_fraction(rows), self.rng)
+        fraction = self._sample_fraction(rows, is_large=engine.is_out_of_core(rows))
+        samples = Samples(engine, rows, fraction, self.rng)
         result = samples.first_pass(n)
         self._drawn = result.drawn
         self._sample = samples.current if samples.fraction else None
         return result.columns
 
-    def _sample_fraction(self, rows: RowBlocks) -> float:
+    def _sample_fraction(self, rows: RowBlocks, *, is_large: bool) -> float:
         """Return the fraction of the rows to sample."""
         if self.kind not in ("k-means++", "k-means||"):
             return 0.0
@@ -82,7 +81,7 @@ class CentroidInit:
             estimated_bytes(rows),
         )
         fraction = n_rows / rows.n_rows
-        if self._is_large_sample:
+        if is_large:
             n_rows = LARGE_SAMPLE_DISTANCES // self.k
             fraction = max(fraction, min(n_rows / rows.n_rows, LARGE_SAMPLE_BYTES / n_bytes))
         return min(fraction, MAX_SAMPLE_BYTES / n_bytes, 1.0)
@@ -106,7 +105,11 @@ class CentroidInit:
             return self._run_kmeans(X if is_sparse(X) else self._as_centers(X), weight)
         first = number % self._drawn.rows.shape[0]
         first_row = self._drawn.rows[first : first + 1]
-        return self._refine_on_sample(self._scalable_init(engine, rows, first_row, number))
+        centers = self._scalable_init(engine, rows, first_row, number)
+        is_large = engine.is_out_of_core(rows)
+        return self._refine_on_sample(
+            centers, LARGE_SAMPLE_MAX_ITER if is_large else SAMPLE_MAX_ITER
+        )
 
     def _scalable_init(self, engine: Engine, rows: RowBlocks, first: Any, number: int) -> Any:
         """Return initial centres by k-means|| (Bahmani et al., 2012, section 3).
@@ -135,12 +138,15 @@ class CentroidInit:
         new = Centers(values[n_compared:], self.mean, dtype) if n_compared else all_centers
         return Candidates(all_centers, n_compared, new, number)
 
-    def _run_kmeans(self, X: Any, weight: np.ndarray | None, init: Any = "k-means++") -> np.ndarray:
+    def _run_kmeans(
+        self,
+        X: Any,
+        weight: np.ndarray | None,
+        init: Any = "k-means++",
+        max_iter: int = 300,
+    ) -> np.ndarray:
         """Return the centres of k-means on rows in the driver."""
-        k, n_init, max_iter = self.k, SAMPLE_N_INIT, 300
-        if not isinstance(init, str):
-            k, n_init = len(init), 1
-            max_iter = LARGE_SAMPLE_MAX_ITER if self._is_large_sample else SAMPLE_MAX_ITER
+        k, n_init = (self.k, SAMPLE_N_INIT) if isinstance(init, str) else (len(init), 1)
         options = {"n_init": n_init, "max_iter": max_iter, "random_state": self.rng}
         model = SklearnKMeans(k, init=init, **options)
         # An initialisation need not converge.
@@ -148,7 +154,7 @@ class CentroidInit:
             warnings.simplefilter("ignore", ConvergenceWarning)
             return model.fit(X, sample_weight=weight).cluster_centers_.astype(np.float64)
 
-    def _refine_on_sample(self, centers: np.ndarray) -> np.ndarray:
+    def _refine_on_sample(self, centers: np.ndarray, max_iter: int) -> np.ndarray:
         """Refine centres by k-means on the sample in the driver, which needs no pass."""
         X, weight = self._sample.X, self._sample.sample_weight
         if X.shape[0] < self.k or (weight is not None and not weight.any()):
@@ -157,7 +163,7 @@ class CentroidInit:
         centers = centers.astype(X.dtype)
         # A centre of few rows, which the sample may have missed, stays where it is.
         nearest = np.unique(pairwise_distances_argmin(X, centers))
-        centers[nearest] = self._run_kmeans(X, weight, init=centers[nearest])
+        centers[nearest] = self._run_kmeans(X, weight, centers[nearest], max_iter)
         return centers.astype(np.float64)
 
     def _pad_with_duplicates(self, centers: np.ndarray) -> np.ndarray:

@@ -51,11 +51,8 @@ def draw_seed(rng: np.random.RandomState) -> int:
 
 
 def estimated_bytes(rows: RowBlocks) -> int:
-    """Estimate the size of all rows; sparse ones are taken to hold 100 values each."""
-    if rows.n_bytes is not None:
-        return rows.n_bytes
-    width = min(8 * rows.n_features, 1200) if rows.is_sparse else 8 * rows.n_features
-    return width * rows.n_rows
+    """Estimate the size of all rows."""
+    return rows.row_bytes * rows.n_rows if rows.n_bytes is None else rows.n_bytes
 
 
 @dataclass

@@ -58,7 +58,7 @@ SAMPLE_ROWS_PER_COLUMN = 500
 MIN_SAMPLE_ROWS_PER_COLUMN = 20
 MIN_SAMPLE_ROWS_PER_CLASS = 10
 MAX_SAMPLE_FRACTION = 1 / 8
-MAX_SAMPLE_BYTES, SPARSE_ROW_BYTES = 2**27, 1200
+MAX_SAMPLE_BYTES = 2**27
 
 # Solvers by scikit-learn's names; None leaves the choice to `_solver_for`.
 SOLVERS = {
@@ -110,10 +110,8 @@ def _is_on_device(rows: RowBlocks) -> bool:
 def _sample_size(rows: RowBlocks) -> int:
     """Return the number of rows to sample for a warm start, 0 where it does not pay."""
     target = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * rows.n_features)
-    n_rows, row_bytes = rows.n_rows or 0, 8 * rows.n_features
-    if rows.is_sparse:
-        row_bytes = min(row_bytes, SPARSE_ROW_BYTES)
-    max_rows = min(n_rows * MAX_SAMPLE_FRACTION, MAX_SAMPLE_BYTES / row_bytes)
+    n_rows = rows.n_rows or 0
+    max_rows = min(n_rows * MAX_SAMPLE_FRACTION, MAX_SAMPLE_BYTES / rows.row_bytes)
     min_rows = max(SAMPLE_ROWS // 2, MIN_SAMPLE_ROWS_PER_COLUMN * rows.n_features)
     return int(min(target, max_rows)) if max_rows >= min_rows else 0
 
