@@ -1,6 +1,8 @@
 """Graphs of joined, grouped and shuffled frames: what has equal keys is made of equal tasks."""
 
 import logging
+import threading
+from contextlib import ExitStack
 
 import dask
 import dask.array as da
@@ -15,8 +17,10 @@ from hypothesis import strategies as st
 from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
+from skfleet.blocks import _dask_optimize
 from skfleet.blocks._dask_collections import materialize, persist_together
 from skfleet.blocks._dask_futures import is_future
+from skfleet.blocks._dask_settings import held_setting
 from skfleet.estimators import ColumnTransformer, Ridge, StandardScaler, TargetEncoder
 from skfleet.model_selection import GridSearchCV
 
@@ -202,3 +206,46 @@ def test_searches_give_keys_once(shuffle, make, caplog):
         search = GridSearchCV(pipeline, {"ridge__alpha": [0.1, 10]}, cv=2).fit(X, y)
         assert len(search.predict(X).compute()) == len(y)
     assert "Detected different" not in caplog.text
+
+
+def test_threads_leave_the_settings_of_the_program(cluster_client, monkeypatch):
+    """Settings of Dask are the whole program's; one thread begins first and ends first."""
+    first_is_in, second_is_in, first_is_done = (threading.Event() for _ in range(3))
+    optimize = _dask_optimize._optimize
+
+    def wait_for_the_other(*args, **kwargs):
+        if threading.current_thread().name == "first":
+            first_is_in.set()
+            second_is_in.wait(30)
+        else:
+            second_is_in.set()
+            first_is_done.wait(30)
+        return optimize(*args, **kwargs)
+
+    monkeypatch.setattr(_dask_optimize, "_optimize", wait_for_the_other)
+    frame = merged(dd.from_pandas(sales, npartitions=3))
+
+    def make_graph():
+        with cluster_client.as_current():
+            materialize([frame])
+
+    threads = [threading.Thread(target=make_graph, name=name) for name in ("first", "second")]
+    threads[0].start()
+    assert first_is_in.wait(30)
+    threads[1].start()
+    threads[0].join()
+    first_is_done.set()
+    threads[1].join()
+    assert dask.config.get("dataframe.shuffle.method", None) is None
+
+
+def test_setting_is_put_back_after_the_last_thread():
+    name = "optimization.tune.active"
+    before = dask.config.get(name, None)
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(held_setting(name, False))
+        second.enter_context(held_setting(name, False))
+        first.close()
+        assert dask.config.get(name) is False
+        second.close()
+        assert dask.config.get(name, None) is before is not False

@@ -47,9 +47,10 @@ from skfleet.blocks._dask_optimize import (
     JointGraph,
     joint_graph,
     optimize_frames,
-    with_shuffle_method,
+    shuffle_method,
 )
 from skfleet.blocks._dask_scheduler import scheduler
+from skfleet.blocks._dask_settings import held_setting
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import is_on_device
 
@@ -143,7 +144,7 @@ def _series_of_items(bag: Any) -> Any:
         graph = {**items[0].dask, **futures}
         items = [Delayed(part.key, graph) for part in items]
     # text would be converted to Arrow's, and what is no text would fail
-    with dask.config.set({"dataframe.convert-string": False}):
+    with held_setting("dataframe.convert-string", False):
         parts = [series(part) for part in items]
         return dd.from_delayed(parts, meta=pd.Series([], dtype=object), verify_meta=False)
 
@@ -277,11 +278,11 @@ def fix_partitions(
     """
     fixed = [*collections, *(_column("Every value per row", x) for x in values)]
     frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
-    with with_shuffle_method(is_repeated=True):
-        optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned)
-        for i, x in zip(frames, optimized, strict=True):
-            fixed[i] = x
-        graph, keys, *_ = joint_graph(fixed)
+    method = shuffle_method(is_repeated=True)
+    optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned, method=method)
+    for i, x in zip(frames, optimized, strict=True):
+        fixed[i] = x
+    graph, keys, *_ = joint_graph(fixed, method=method)
     check_order(graph, keys)
     lengths = [known_lengths(x) for x in collections]
     counted = [keys[i] for i, n in enumerate(lengths) if n is None]
@@ -369,8 +370,7 @@ def materialize(
 
     A graph that runs in several passes has shuffles that give the same order in each of them.
     """
-    with with_shuffle_method(is_repeated=is_repeated):
-        return joint_graph(collections, piece_bytes)
+    return joint_graph(collections, piece_bytes, method=shuffle_method(is_repeated=is_repeated))
 
 
 def _assemble(names: Sequence[str], hstack: Any, takes_values: bool, X: Any, *values: Any) -> Block:

@@ -6,16 +6,16 @@ import hashlib
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import dask
 import dask.array as da
 from dask._task_spec import convert_legacy_graph
 from dask.base import collections_to_expr
 from dask.core import flatten, toposort
 from dask.dataframe.dask_expr._expr import Blockwise
+from dask.dataframe.dask_expr._shuffle import ShuffleBase
 from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.optimization import cull
@@ -34,6 +34,7 @@ from skfleet.blocks._dask_pieces import (
     readers_of_pieces,
     without_joins,
 )
+from skfleet.blocks._dask_settings import held_setting
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
@@ -53,7 +54,9 @@ class JointGraph(NamedTuple):
     files: str = ""
 
 
-def joint_graph(collections: Sequence[Any], piece_bytes: int | None = None) -> JointGraph:
+def joint_graph(
+    collections: Sequence[Any], piece_bytes: int | None = None, *, method: str | None = None
+) -> JointGraph:
     """Return one optimized graph of all collections, and the keys of each one's partitions.
 
     Frames are optimized together, as in `dask.compute`, and so are arrays, so that shared tasks run
@@ -65,6 +68,8 @@ def joint_graph(collections: Sequence[Any], piece_bytes: int | None = None) -> J
 
     With `piece_bytes`, frames that are read from Parquet files row by row, and arrays that are made
     of such frames, have smaller partitions than Dask gives them, of about so many bytes.
+
+    `method` is that of shuffles which name none (see `shuffle_method`).
     """
     if piece_bytes is not None and (cut := _graph_of_pieces(collections, piece_bytes)):
         return cut
@@ -78,7 +83,7 @@ def joint_graph(collections: Sequence[Any], piece_bytes: int | None = None) -> J
     graph: Graph = {}
     keys: list[list[Any]] = []
     if frames or sources:
-        expression = _optimize([*frames, *sources], fuse=True, is_tuned=not sources)
+        expression = _optimize([*frames, *sources], fuse=True, is_tuned=not sources, method=method)
         graph |= expression.__dask_graph__()
         keys = [list(partition_keys) for partition_keys in expression.__dask_keys__()]
     # An optimized graph refers to persisted results by key alone, which would not keep them alive.
@@ -111,15 +116,19 @@ def _frame_layers(arrays: Sequence[Any]) -> dict[str, FrameLayer]:
     return {name: layer for name, layer in layers if isinstance(layer, FrameLayer)}
 
 
-def optimize_frames(frames: Sequence[Any], *, is_tuned: bool = True) -> list[Any]:
+def optimize_frames(
+    frames: Sequence[Any], *, is_tuned: bool = True, method: str | None = None
+) -> list[Any]:
     """Return frames as they are after Dask's optimization, so that their partitions are final.
 
-    Tuned, several partitions of few columns are read as one. Shared tasks run once, and the method
-    of a shuffle is that of now.
+    Tuned, several partitions of few columns are read as one. Shared tasks run once, and `method` is
+    that of shuffles which name none.
     """
     from skfleet.blocks._dask_take import with_fixed_partitions
 
-    optimized = _optimize(frames, fuse=False, is_tuned=is_tuned).operands if frames else []
+    if not frames:
+        return []
+    optimized = _optimize(frames, fuse=False, is_tuned=is_tuned, method=method).operands
     return with_fixed_partitions(optimized)
 
 
@@ -145,18 +154,21 @@ def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph
     )
 
 
-def _optimize(frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True) -> Any:
+def _optimize(
+    frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True, method: str | None = None
+) -> Any:
     """Return one optimized expression of several frames.
 
-    Tuned, it reads several partitions as one where few columns are read.
+    Tuned, it reads several partitions as one where few columns are read. `method` is that of
+    shuffles which name none.
     """
     from skfleet.blocks._dask_categorize import with_multi_reader_categorize
     from skfleet.blocks._dask_locks import release_cached_properties
 
     release_cached_properties()
     frames = [with_multi_reader_categorize(x) for x in frames]
-    with dask.config.set({} if is_tuned else {"optimization.tune.active": False}):
-        expression = collections_to_expr(frames)
+    with nullcontext() if is_tuned else held_setting("optimization.tune.active", False):
+        expression = _with_shuffle_method(collections_to_expr(frames), method)
         optimized = expression.optimize(fuse=False)
         orders = [_reordering(x).keys() for x in optimized.operands]
         if any(order != orders[0] for order in orders):
@@ -255,9 +267,22 @@ def _partition_keys(array: Any, new_keys: Mapping[Any, Any]) -> list[Any]:
     return [keys[0] if len(keys) == 1 else keys for keys in chunk_rows]
 
 
-def with_shuffle_method(*, is_repeated: bool) -> AbstractContextManager[Any]:
-    """Return a context in which graphs have shuffles by `shuffle_method`."""
-    return dask.config.set({"dataframe.shuffle.method": shuffle_method(is_repeated=is_repeated)})
+def _with_shuffle_method(expression: Any, method: str | None) -> Any:
+    """Return an expression whose shuffles have a method, if it is not the default of Dask.
+
+    A setting of Dask would hold for all threads of the program.
+    """
+    if method is None or method == get_default_shuffle_method():
+        return expression
+    before = None
+    while expression is not before:
+        before = expression
+        for node in expression.walk():
+            name = "method" if isinstance(node, ShuffleBase) else "shuffle_method"
+            if name in node._parameters and node.operand(name) is None:
+                expression = expression.substitute(node, node.substitute_parameters({name: method}))
+                break
+    return expression
 
 
 def shuffle_method(*, is_repeated: bool) -> str:
@@ -302,8 +327,8 @@ class FrameLayer(Layer):
 
     @cached_property
     def _tasks(self) -> Graph:
-        with with_shuffle_method(is_repeated=False):
-            expression = _optimize([self.frame], fuse=True, is_tuned=False)
+        method = shuffle_method(is_repeated=False)
+        expression = _optimize([self.frame], fuse=True, is_tuned=False, method=method)
         (keys,) = expression.__dask_keys__()
         return expression.__dask_graph__() | self.chunks_of(keys) | futures_of([self.frame])
 

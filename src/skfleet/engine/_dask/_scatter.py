@@ -11,10 +11,10 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary, finalize
 
-import dask
 from distributed import Client, Future
 
 from skfleet.blocks import BlockRef
+from skfleet.blocks._dask_settings import held_setting
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._client import (
     all_workers_on_this_host,
@@ -205,7 +205,7 @@ def _drop_finalizer(key: tuple[int, bool], copy: ScatteredObject) -> None:
 @contextmanager
 def no_large_graph_warning() -> Iterator[None]:
     """Silence Dask's warning of large values in a graph: they are sent once, on purpose."""
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+    with held_setting("distributed.admin.large-graph-warning-threshold", "1 TiB"):
         yield
 
 
