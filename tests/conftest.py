@@ -7,9 +7,11 @@ import contextlib
 import gc
 import importlib
 import os
+import random
 import re
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,9 @@ import pytest
 import threadpoolctl
 
 from skfleet.blocks import _block
+
+with contextlib.suppress(ModuleNotFoundError):
+    import random_examples  # noqa: F401  settings of hypothesis, before any test takes them
 
 if sys.version_info < (3, 11, 8):
     # Two threads in ast.parse at once, pytest's and one that formats a traceback, end in "AST
@@ -67,10 +72,17 @@ ALONE = (
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that must run without others at the same time."""
+    """Mark the tests that must run without others at the same time, and those not in a sample."""
+    sampled = defaultdict(list)
     for item in items:
         if item.nodeid.startswith(ALONE):
             item.add_marker("alone")
+        if item.get_closest_marker("sampled"):
+            sampled[item.nodeid.partition("[")[0]].append(item)
+    for name, cases in sampled.items():
+        (n_cases,) = cases[0].get_closest_marker("sampled").args
+        for item in random.Random(name).sample(cases, max(0, len(cases) - n_cases)):
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -245,6 +245,7 @@ def here():
         yield one
 
 
+@pytest.mark.sampled(42)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("row", [*ROWS_OF_X, *ROWS_OF_Y], ids=str)

@@ -91,6 +91,7 @@ EXPRESSIONS = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("filesystem", ["fsspec", "arrow"])
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_rows_of_expressions(tmp_path, filesystem, expression):
@@ -371,6 +372,7 @@ PREDICTIONS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("filesystem", ["fsspec", "arrow"])
 @pytest.mark.parametrize("name", PREDICTIONS)
 def test_predictions_of_pieces(tmp_path, filesystem, name):

@@ -120,6 +120,7 @@ def check_files(tmp_path, make, path, **options):
     return n_groups
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "index"),
     [*((name, None) for name in RESULTS), ("numbers", "id"), ("all types", "id"), ("reset", "id")],
@@ -132,6 +133,7 @@ def test_files_of_results(tmp_path, name, index):
         assert n_groups[1] == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_files_with_options(tmp_path, options):
     make = RESULTS["beside its rows"]

@@ -46,6 +46,7 @@ X = _rng.normal(size=(60, 3))
 Y = (X[:, 0] > 0).astype(int)
 
 
+@pytest.mark.sampled(27)
 @pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of trees
 @pytest.mark.parametrize("asked", [np.float32, np.float64])
 @pytest.mark.parametrize("fitted", [np.float32, np.float64])

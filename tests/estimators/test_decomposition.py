@@ -137,6 +137,7 @@ MODELS = {
 }
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_world_gives_the_same_answer(world, rows, name):
     model = MODELS[name]

@@ -86,6 +86,7 @@ def assert_same(one, other):
                 np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize("case", CASES, ids=_name)
 @pytest.mark.parametrize("rows", ["numpy", "dask"])
 @pytest.mark.parametrize("where", ["here", "fleet"])
@@ -192,6 +193,7 @@ def test_parameters_stay_the_callers_own(mixed_fleet):
     assert there.alpha is alpha
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", [{}, {"epochs": 3}, {"early_stopping": True}, "voting"], ids=str)
 @pytest.mark.parametrize("on_dask", [True, False])
 def test_wrappers_train_where_their_estimator_computes(mixed_fleet, how, on_dask):

@@ -200,6 +200,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("where", ["here", "fleet"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0]))
 @pytest.mark.usefixtures("device")

@@ -196,6 +196,7 @@ def _check(announced, want, rows, atol):
         np.testing.assert_array_equal(got, values)
 
 
+@pytest.mark.sampled(34)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")
 @settings(

@@ -87,6 +87,7 @@ def _references(case, X, y, weight):
             )
 
 
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_optimum_is_found_on_hard_designs(name, design):

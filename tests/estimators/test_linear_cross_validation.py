@@ -40,6 +40,7 @@ def test_elastic_net_cv_chooses_as_scikit_learn_does(settings, weighted):
     np.testing.assert_allclose(got.coef_, want.coef_, atol=1e-8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("settings", SPLITS, ids=str)
 def test_lasso_cv_chooses_as_scikit_learn_does(settings):
     X = make_design("wide")

@@ -28,6 +28,7 @@ EVERYWHERE = {
 }
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_every_world_gives_the_same_answer(world, name):
     case, X = EVERYWHERE[name], make_design("plain")
@@ -87,6 +88,7 @@ def test_passes_of_least_squares(cluster_client, name, streamed, unknown):
     assert counts.passes == PASSES[name]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["poisson", "gamma", "tweedie", "logistic", "logistic l1"])
 @pytest.mark.parametrize("n_features", [5, 60])
 def test_streamed_rows_are_passed_over_a_few_times(cluster_client, name, n_features):

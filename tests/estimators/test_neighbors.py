@@ -62,6 +62,7 @@ def test_every_world_has_the_same_neighbors(world):
         np.testing.assert_array_equal(world.host(numbers), want_numbers)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("weights", ["uniform", "distance", np.reciprocal], ids=str)
 def test_every_world_gives_the_same_answer(world, weights):
     params = {"n_neighbors": 5, "weights": weights}

@@ -89,6 +89,7 @@ STRENGTH = {"optimal": 1.0}
 BY_ROW = {"max_iter": 3, "tol": None, "shuffle": False, "l1_ratio": 0.4}
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("penalty", ["l2", "l1", "elasticnet", None])
 @pytest.mark.parametrize("to", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
@@ -284,6 +285,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_every_world_gives_the_same_answer(world, model):

@@ -72,6 +72,7 @@ def _stop_by_hand(scores, patience=4, tol=1e-3):
     return None
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", ["binary", "regressor", "incremental", "incremental regressor"])
 def test_stops_where_the_scores_of_separate_fits_say(name, weighted):
@@ -144,6 +145,7 @@ def test_the_best_epoch_of_several_classes_has_the_best_mean_score():
     assert n_other
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "on_cluster"),
     [(name, False) for name in MODELS]

@@ -154,6 +154,7 @@ def test_worker_that_takes_long_to_start_again_is_waited_for():
         assert client.submit(os.getpid, pure=False).result(timeout=60) != old
 
 
+@pytest.mark.slow
 @on_linux
 def test_retired_worker_is_replaced_when_the_fleet_is_scaled():
     with Fleet(n_workers=1) as client:
@@ -243,6 +244,7 @@ def test_script_without_its_guard_ends_with_one_line(script):
     assert "script.py" in line
 
 
+@pytest.mark.slow
 def test_missing_guard_can_be_caught(script):
     process = script(
         "from skfleet.fleet import Fleet\n"
@@ -259,6 +261,7 @@ def test_missing_guard_error_says_its_message_in_both_ways():
     assert str(error) == error.code == "the message"
 
 
+@pytest.mark.slow
 def test_guard_is_missed_in_somebody_elses_child_too(script):
     process = script(
         "import multiprocessing\n"
@@ -277,6 +280,7 @@ def test_guard_is_missed_in_somebody_elses_child_too(script):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_script_from_standard_input(tmp_path):
     done = subprocess.run(
         [sys.executable, "-"],
@@ -317,6 +321,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_failed_task_logs_one_line_and_healthy_work_none(script):
     process = script(FAILING)
     out, err = output_of(process)

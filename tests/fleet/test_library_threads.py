@@ -168,6 +168,7 @@ def client(request):
             yield one
 
 
+@pytest.mark.sampled(3)
 @on_linux
 @pytest.mark.skipif(joblib.cpu_count() < 2, reason="there is one core to hear of")
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.__name__)

@@ -97,6 +97,7 @@ RUNS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ending", RUNS)
 def test_a_run_of_pytest_leaves_a_record_however_it_ends(tmp_path, ending):
     (tmp_path / "recording.py").write_text(

@@ -121,6 +121,7 @@ def test_container_of_a_model_alone(name, model, method, is_split, frame, lazy):
         np.testing.assert_allclose(values, want, atol=1e-9)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "model",
     [

@@ -100,6 +100,7 @@ def test_expressions(source, expression):
     compose(source, [expression], [least_squares, in_parts])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", SOURCES)
 def test_sources(place, source):
     entries = [least_squares, scores, classification, search_of_ours, preparation]

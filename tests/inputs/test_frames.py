@@ -39,6 +39,7 @@ def columns(frame):
     return frame[["a", "b"]], frame["y"], frame["a"] ** 2 + 0.1
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("expression", "source"), PAIRS)
 def test_expressions_without_a_client(read, expression, source):
     frame = EXPRESSIONS[expression](read(source))
@@ -53,17 +54,20 @@ def test_expressions_on_threads(cluster_client, read, expression, source):
         test_expressions_without_a_client(read, expression, source)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("expression", "source"), [*PAIRS[::3], ("shuffle", "read_parquet")])
 def test_preparation(read, place, expression, source):
     preparation(*columns(EXPRESSIONS[expression](read(source))))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("source", SOURCES)
 def test_sources(read, place, source):
     least_squares(*columns(read(source)))
     scores(*columns(read(source)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "expression", ["shuffle", "merge of two", "set_index", "sort_values", "categorize"]
 )
@@ -76,6 +80,7 @@ def test_rows_that_change_places_stay_paired(read, place, expression):
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=n_examples(3, 20),
     deadline=None,
@@ -182,6 +187,7 @@ def test_arrays_of_two_shuffles_are_refused(place):
     least_squares(*columns(frame.persist()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("expression", ["filter", "shuffle"])
 @pytest.mark.parametrize("estimator", [Ridge(), ReferenceRidge()])
 def test_weights_and_groups_of_a_search(read, cluster_client, estimator, expression):

@@ -134,6 +134,7 @@ def _weights_for(name, options, weighted):
 CUTS = st.lists(st.integers(0, N), max_size=8)
 
 
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize(("name", "true", "predicted", "options"), CASES, ids=IDS)
 @settings(max_examples=n_examples(4, 8), deadline=None)
 @given(cuts=CUTS, other=CUTS, weighted=st.booleans())

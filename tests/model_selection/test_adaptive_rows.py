@@ -58,6 +58,7 @@ def test_every_epoch_has_all_batches_once(seed, n_batches, epoch):
     assert order.blocks_of(range(epoch * n, (epoch + 1) * n)) == list(range(len(n_batches)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("room", [0.4, 1e-12], ids=["everywhere", "spread"])
 def test_all_rows_are_learned_wherever_they_are(monkeypatch, cluster_client, room, lazy):
@@ -125,6 +126,7 @@ def test_blocks_without_rows_and_too_few_rows():
         search(scoring="accuracy").fit(rows[0][:1], rows[1][:1])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("room", [0.4, 1e-12], ids=["held", "streamed"])
 @pytest.mark.parametrize("lengths", ["known", "unknown"])
 def test_rows_to_score_on_are_never_none_and_of_each_label(room, lengths, monkeypatch):

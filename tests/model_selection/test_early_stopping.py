@@ -51,6 +51,7 @@ def _on_a_fleet(process_cluster):
         yield
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("fraction", [0.25, "test"])
 def test_fits_and_refit_are_those_by_hand(name, fraction):

@@ -100,6 +100,7 @@ def _by_hand(estimator, X, y, cv, fraction, weight=None):
     return [np.reshape(values, (-1, cv.get_n_splits())) for values in zip(*rows, strict=True)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fraction", [0.25, "test"])
 @EACH_MODEL
 def test_fits_stop_as_by_hand(name, fraction):

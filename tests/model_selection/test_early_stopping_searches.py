@@ -266,6 +266,7 @@ def test_a_worker_that_dies_costs_its_own_fits_only(tmp_path):
 # -- rows on Dask ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fraction", [0.25, "test"])
 @pytest.mark.parametrize("name", ["our xgboost", "our lightgbm"])
 def test_rows_on_dask(name, fraction):

@@ -184,6 +184,7 @@ def test_searches_on_dask_are_recorded(tmp_path):
         GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X + 1, LAZY_Y)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["array", "frame"])
 @pytest.mark.parametrize("last", [OurLogisticRegression(tol=1e-10), theirs.LogisticRegression()])
 def test_one_job_fits_in_this_process(kind, last):

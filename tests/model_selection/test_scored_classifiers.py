@@ -60,6 +60,7 @@ def reason_of(search):
     return use.refused
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("scoring", [None, "accuracy", ["balanced_accuracy", "accuracy"]])
 @pytest.mark.parametrize(
     ("rows", "labels"),
@@ -80,6 +81,7 @@ def test_accuracies_are_those_of_the_fits(rows, labels, scoring):
     assert use[:] == ("RidgeClassifier", ("alpha",), 16, 12, None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_pipelines_in_two_passes(scoring, fit_intercept):
@@ -129,6 +131,7 @@ MIRRORED = (
 TIED = np.r_[np.zeros((40, 8)), X[:120]], np.r_[np.arange(40) % 2, y2[:120]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("model", "rows", "labels", "options", "reason"),
     [

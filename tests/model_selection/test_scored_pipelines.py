@@ -104,6 +104,7 @@ def reason_of(search):
     return use.refused
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("steps", "rows"),
     [
@@ -166,6 +167,7 @@ def test_scores_are_those_of_the_fits(steps, rows):
     assert is_scored(search)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("last", "grid"),
     [
@@ -265,6 +267,7 @@ def test_searches_that_need_more_than_sums(params, reason):
     assert [(use.n_fits, use.n_saved, use.refused) for use in ridge] == [(9, 6, None)]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("steps", "rows", "reason"),
     [
@@ -419,6 +422,7 @@ models = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=n_examples(15, 300), deadline=None)
 @given(
     numeric=numeric_steps,

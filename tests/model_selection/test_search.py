@@ -85,6 +85,7 @@ def assert_same_results(ours, theirs):
             np.testing.assert_array_equal(ours[name], expected, err_msg=name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "params",
     [
@@ -139,6 +140,7 @@ def test_code_that_compares_public_attributes_sees_scikit_learns(kind, drawn):
     np.testing.assert_equal(first, other)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [HalvingGridSearchCV, HalvingRandomSearchCV])
 @pytest.mark.parametrize("resource", ["n_samples", "n_estimators"])
 def test_halving_gives_scikit_learns_results(kind, resource, planned):

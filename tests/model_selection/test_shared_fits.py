@@ -114,6 +114,7 @@ def assert_saved(search, estimator, parameters, n_fits, most):
 # -- the same scores -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("kind", "size"), GROWING)
 def test_ensembles_are_cut_from_the_largest(kind, size):
     model = kind(random_state=0)

@@ -359,6 +359,7 @@ def _marked(search: Grid) -> Any:
     return pytest.param(search, id=search.name, marks=marks)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("search", [_marked(search) for search in grids()])
 def test_best_candidate(search):
     X, y = rows_of(search.data)

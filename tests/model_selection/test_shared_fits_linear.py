@@ -159,6 +159,7 @@ def test_lasso_and_elastic_net(params, in_pipeline):
     assert "sample_weight" in use.refused
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("solver", ["lbfgs", "newton-cg", "newton-cholesky"])
 @pytest.mark.parametrize("labels", [y, y3])
 def test_logistic_regression(solver, labels):

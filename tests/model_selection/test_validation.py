@@ -115,6 +115,7 @@ def test_estimators_are_whole(lazy, case):
         assert len(model.predict(FRAME[FEATURES])) == N_ROWS
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "method"),
     [

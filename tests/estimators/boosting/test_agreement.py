@@ -135,6 +135,7 @@ def is_alike(ours, theirs):
     return np.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_behaviour_is_the_librarys(plain, place, frame, rows, cluster_client, request):
     name = type(plain).__name__
@@ -269,6 +270,7 @@ def test_early_stopping_that_saves_the_best(on_ranks, rows):
     np.testing.assert_allclose(ours.predict(X), plain.predict(X), rtol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
 @pytest.mark.parametrize("objective", ["cross_entropy", "cross_entropy_lambda"])
 def test_starts_of_cross_entropy_on_sorted_rows(cluster, on_ranks, rows, objective, kind):

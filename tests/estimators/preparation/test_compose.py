@@ -39,6 +39,7 @@ def parts(names=True):
     ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("container", ["array", "frame"])
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_every_partition(partition, container, frame):

@@ -88,6 +88,7 @@ def objects(n=40):
     return X
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_partition(case, partition):

@@ -48,6 +48,7 @@ def pair(name, **params):
     return getattr(ours, name)(**kwargs), getattr(feature_selection, name)(**kwargs)
 
 
+@pytest.mark.sampled(39)
 @pytest.mark.parametrize("container", ["array", "csr"])
 @pytest.mark.parametrize("partition", FULL_PARTITIONS)
 @pytest.mark.parametrize("score_func", [f_classif, f_regression, r_regression, chi2])
@@ -157,6 +158,7 @@ def test_one_pass(X, y):
         assert counts.passes == 1
 
 
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("container", ["array", "csr", "frame"])
 @pytest.mark.parametrize("threshold", [0, 0.5])
 @pytest.mark.parametrize("partition", PARTITIONS)

@@ -77,6 +77,7 @@ def test_every_partition(case, partition, X):
     check_like_reference(*pair(IMPUTERS[case]), X, partition=partition)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("partition", ["a row a block", "empty middle"])
 @pytest.mark.parametrize("case", IMPUTERS)
 @pytest.mark.parametrize("container", ["frame", "csr"])

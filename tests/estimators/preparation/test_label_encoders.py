@@ -55,6 +55,7 @@ def check(name, local, lazy, **params):
     return a
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("partition", [p for p in PARTITIONS if p != "a block without values"])
 @pytest.mark.parametrize("kind", LABELS)
 def test_columns_in_every_partition(kind, partition):

@@ -28,6 +28,7 @@ def scheduler(request):
             yield None
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.filterwarnings("ignore:Skipping features without any observed:UserWarning")
 @pytest.mark.parametrize(
     ("name", "partition", "container", "scheduler"),

@@ -25,6 +25,7 @@ def of_method(X, method):
     return X if method == "yeo-johnson" else np.abs(X) + 0.01
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("method", ["yeo-johnson", "box-cox"])
 def test_every_partition(method, partition, X, monkeypatch):

@@ -75,6 +75,7 @@ def pair(**params):
     return ours.TargetEncoder(**params), preprocessing.TargetEncoder(**params)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("kind", ["multiclass", "continuous"])
 def test_every_partition(kind, partition):
