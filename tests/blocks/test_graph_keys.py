@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
+from skfleet._dask_settings import dask_setting
 from skfleet.blocks import _dask_optimize
 from skfleet.blocks._dask_collections import materialize, persist_together
 from skfleet.blocks._dask_futures import is_future
-from skfleet.blocks._dask_settings import held_setting
 from skfleet.estimators import ColumnTransformer, Ridge, StandardScaler, TargetEncoder
 from skfleet.model_selection import GridSearchCV
 
@@ -243,8 +243,8 @@ def test_setting_is_put_back_after_the_last_thread():
     name = "optimization.tune.active"
     before = dask.config.get(name, None)
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(held_setting(name, False))
-        second.enter_context(held_setting(name, False))
+        first.enter_context(dask_setting(name, False))
+        second.enter_context(dask_setting(name, False))
         first.close()
         assert dask.config.get(name) is False
         second.close()

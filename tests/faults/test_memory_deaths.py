@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from skfleet import Fleet
 from skfleet.estimators import Incremental
 from skfleet.exceptions import FleetError
+from skfleet.fleet import _worker_memory
 from skfleet.model_selection import GridSearchCV, IncrementalSearchCV
 
 pytestmark = pytest.mark.slow
@@ -69,9 +70,10 @@ def test_memory_is_named(work):
         assert 1 <= len(client.get_events("worker-restart-memory")) <= 3
 
 
-def test_a_limit_that_leaves_nothing_for_work_is_refused():
-    with pytest.raises(ValueError, match=r"memory_limit must be at least [34]\d\d MB .* imports"):
-        Fleet(n_workers=2, memory_limit="290 MB", dashboard_address=None)
+def test_a_limit_that_leaves_nothing_for_work_is_refused(monkeypatch):
+    monkeypatch.setattr(_worker_memory, "SPARE_BYTES", 200_000_000)
+    with pytest.raises(ValueError, match=r"memory_limit must be at least [45]\d\d MB .* imports"):
+        Fleet(n_workers=2, memory_limit="390 MB", dashboard_address=None)
 
 
 def test_memory_is_named_by_an_adaptive_search():

@@ -58,7 +58,7 @@ def test_allocators_of_small_workers_keep_little(limit, keeps):
 
 @pytest.mark.parametrize("limit", ["50MB", MIN_WORKER_BYTES - 1, 1e-6])
 def test_memory_limit_that_the_imports_exceed(limit):
-    with pytest.raises(ValueError, match="memory_limit must be at least 250 MB for a worker"):
+    with pytest.raises(ValueError, match="memory_limit must be at least 330 MB for a worker"):
         Fleet(n_workers=1, memory_limit=limit)
 
 

@@ -259,7 +259,7 @@ def test_logistic_regression_at_random(
     compare(model, grid, rows, labels, rtol=rtol, fit_params=params, **how)
 
 
-@settings(max_examples=n_examples(8, 25), deadline=None)
+@settings(max_examples=n_examples(4, 25), deadline=None)
 @given(
     alphas=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=9, unique=True),
     ratios=st.lists(st.floats(0.1, 1.0), min_size=1, max_size=2, unique=True),

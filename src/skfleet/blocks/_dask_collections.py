@@ -19,6 +19,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task
 
 from skfleet import _linalg
+from skfleet._dask_settings import dask_setting
 from skfleet.blocks._block import Block, BlockRef, RowBlocks
 from skfleet.blocks._containers import (
     as_matrix,
@@ -50,7 +51,6 @@ from skfleet.blocks._dask_optimize import (
     shuffle_method,
 )
 from skfleet.blocks._dask_scheduler import scheduler
-from skfleet.blocks._dask_settings import held_setting
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import is_on_device
 
@@ -144,7 +144,7 @@ def _series_of_items(bag: Any) -> Any:
         graph = {**items[0].dask, **futures}
         items = [Delayed(part.key, graph) for part in items]
     # text would be converted to Arrow's, and what is no text would fail
-    with held_setting("dataframe.convert-string", False):
+    with dask_setting("dataframe.convert-string", False):
         parts = [series(part) for part in items]
         return dd.from_delayed(parts, meta=pd.Series([], dtype=object), verify_meta=False)
 

@@ -23,6 +23,7 @@ from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import get_default_shuffle_method
 
 from skfleet._config import get_config
+from skfleet._dask_settings import dask_setting
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf, identity
@@ -34,7 +35,6 @@ from skfleet.blocks._dask_pieces import (
     readers_of_pieces,
     without_joins,
 )
-from skfleet.blocks._dask_settings import held_setting
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
@@ -167,7 +167,7 @@ def _optimize(
 
     release_cached_properties()
     frames = [with_multi_reader_categorize(x) for x in frames]
-    with nullcontext() if is_tuned else held_setting("optimization.tune.active", False):
+    with nullcontext() if is_tuned else dask_setting("optimization.tune.active", False):
         expression = _with_shuffle_method(collections_to_expr(frames), method)
         optimized = expression.optimize(fuse=False)
         orders = [_reordering(x).keys() for x in optimized.operands]

@@ -71,8 +71,8 @@ class Fleet:
         Memory of each worker: bytes, a fraction of the machine's, text such as "4 GiB", or
         None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
         workers on threads, each of which measures the whole process. GPU workers with more CPU
-        workers beside them share half of the memory. A worker process takes about 250 MB for the
-        libraries that it imports: a lower limit is refused.
+        workers beside them share half of the memory. A worker process takes about 230 MB for the
+        libraries that it imports: a limit of less than 100 MB more is refused.
     device_memory_limit : int, float, str or None, default="default"
         Memory of the GPU that the data of a worker may take before it moves them to the host, and
         that rows of the calling process may take before they are loaded for each pass: bytes, a

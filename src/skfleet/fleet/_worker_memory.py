@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 # What a worker process must have beside what it has imported before its first task (234 MB on
 # Linux); what no worker starts with less than; and the limit below which its imports are measured.
-SPARE_BYTES, MIN_WORKER_BYTES, MEASURED_BYTES = 100_000_000, 250_000_000, 600_000_000
+SPARE_BYTES, MIN_WORKER_BYTES, MEASURED_BYTES = 100_000_000, 330_000_000, 600_000_000
 # Fractions of its memory limit at which a worker process spills results, and is paused: Dask's
 # defaults, and a fleet's. What a pass over large files takes is bounded, and spilling results frees
 # none of it, nor does a pause.

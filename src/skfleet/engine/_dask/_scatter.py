@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary, finalize
 
 from distributed import Client, Future
 
+from skfleet._dask_settings import dask_setting
 from skfleet.blocks import BlockRef
-from skfleet.blocks._dask_settings import held_setting
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._client import (
     all_workers_on_this_host,
@@ -205,7 +205,7 @@ def _drop_finalizer(key: tuple[int, bool], copy: ScatteredObject) -> None:
 @contextmanager
 def no_large_graph_warning() -> Iterator[None]:
     """Silence Dask's warning of large values in a graph: they are sent once, on purpose."""
-    with held_setting("distributed.admin.large-graph-warning-threshold", "1 TiB"):
+    with dask_setting("distributed.admin.large-graph-warning-threshold", "1 TiB"):
         yield
 
 
