@@ -75,3 +75,28 @@ def test_outer_product_added_in_place():
     found = _linalg.add_outer(matrix, -2.0, a, b)
     assert found is matrix
     np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize("container", FORMATS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_sums_of_columns(container, dtype):
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=(40, 7)) * (rng.random((40, 7)) < 0.3)).astype(dtype)
+    X, weights = container(values), rng.normal(size=40)
+    expected = values.astype(float)
+    np.testing.assert_allclose(_linalg.column_sums(X), expected.sum(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(_linalg.column_sums(X, weights), weights @ expected, atol=1e-5)
+    np.testing.assert_array_equal(_linalg.to_dense(_linalg.transposed(X)), values.T)
+    if sparse.issparse(X):
+        found = _linalg.square_sums(X)
+        np.testing.assert_allclose(found, (expected**2).sum(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("container", [sparse.csr_array, sparse.csr_matrix])
+def test_a_few_rows_are_transposed_without_a_copy(container):
+    X = container(np.eye(100))
+    rows = _linalg.rows_between(X, 10, 20)
+    columns = _linalg.transposed(rows)
+    assert np.shares_memory(columns.data, X.data)
+    assert type(columns) is type(X.T)
+    np.testing.assert_array_equal(columns.toarray(), np.eye(100)[10:20].T)

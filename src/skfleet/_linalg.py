@@ -1,4 +1,4 @@
-"""Matrix operations on dense and sparse blocks; no other file depends on sparse formats."""
+"""Matrix operations on dense and sparse blocks; with `_sparse`, all that knows sparse formats."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from skfleet._array import (
     namespace,
     to_host,
 )
+from skfleet._sparse import gram_of_sparse, hstack_sparse
 
 # A slice of about a megabyte fits a core's cache; matrix products of fewer rows are slow.
 SLICE_ELEMENTS, MIN_SLICE_ROWS = 2**17, 256
@@ -30,9 +31,6 @@ NARROW_TYPES = {"f": (*_INTEGERS, "float32"), "i": _INTEGERS, "u": _INTEGERS}
 SINGLE_PRECISION_ROWS = 256
 # Products in single precision next to the width of their range, up to which three digits are left.
 MAX_CANCELLATION = 1e3
-# Part of the rows in which a column of a sparse matrix has values, from which on it is multiplied
-# as a dense one.
-DENSE_COLUMN = 0.25
 # Rows of a large product that are made at a time.
 ROWS_TOGETHER = 64
 # Rows on a device that are reduced together. CuPy has ceil(n_columns / 32) thread blocks work down
@@ -62,6 +60,25 @@ def rows_between(X: Any, low: int, high: int) -> Any:
     return part
 
 
+def transposed(X: Any) -> Any:
+    """Return X.T. SciPy would copy the values of CSR rows that are a small part of an array."""
+    if not is_sparse(X) or X.format != "csr":
+        return X.T
+    return _with_values(X, X.data, is_transposed=True)
+
+
+def _with_values(X: Any, values: np.ndarray, *, is_transposed: bool = False) -> Any:
+    """Return CSR rows with other values at the same places; as the columns of a CSC matrix."""
+    container, shape = type(X), X.shape
+    if is_transposed:
+        is_array = isinstance(X, sparse.sparray)
+        container, shape = sparse.csc_array if is_array else sparse.csc_matrix, shape[::-1]
+    result = container(shape, dtype=values.dtype)
+    # set as attributes, because the constructor would copy them
+    result.data, result.indices, result.indptr = values, X.indices, X.indptr
+    return result
+
+
 def dot(X: Any, B: Any) -> Any:
     """Return X @ B, dense, on the device of X; B is a host matrix, dense or sparse."""
     if is_sparse(B) and not is_not_numpy(X):
@@ -88,35 +105,9 @@ def affine(X: Any, B: Any, offset: Any) -> Any:
 def gram(X: Any, weights: Any = None) -> Any:
     """Return X.T @ diag(weights) @ X as a dense float64 array, on the device of X."""
     if is_sparse(X):
-        return _gram_of_sparse(X, None if weights is None else np.asarray(weights))
+        return gram_of_sparse(X, None if weights is None else np.asarray(weights))
     scaled = X if weights is None else X * weights[:, None]
     return astype(X.T @ scaled, FLOAT64)
-
-
-def _gram_of_sparse(X: Any, weights: np.ndarray | None) -> np.ndarray:
-    """Return X.T @ diag(weights) @ X; columns with many values are multiplied as dense ones."""
-    (n_rows, n_columns), X = X.shape, X.tocsr()
-    is_dense = np.bincount(X.indices, minlength=n_columns) > n_rows * DENSE_COLUMN
-    dense, rare = np.flatnonzero(is_dense), np.flatnonzero(~is_dense)
-    if len(dense) < 2:
-        return np.asarray(_sparse_gram(X, weights).toarray(), dtype=np.float64)
-    D = X[:, dense].toarray()
-    weighted = D if weights is None else D * weights[:, None]
-    product = np.empty((n_columns, n_columns))
-    product[np.ix_(dense, dense)] = D.T @ weighted
-    if len(rare):
-        S = X[:, rare]
-        between = S.T @ weighted
-        product[np.ix_(rare, dense)], product[np.ix_(dense, rare)] = between, between.T
-        sparse_product = _sparse_gram(S, weights)
-        for low in range(0, len(rare), ROWS_TOGETHER):
-            rows = slice(low, low + ROWS_TOGETHER)
-            product[np.ix_(rare[rows], rare)] = sparse_product[rows].toarray()
-    return product
-
-
-def _sparse_gram(X: Any, weights: np.ndarray | None) -> Any:
-    return (X.T @ (X if weights is None else X.multiply(weights[:, None]))).tocsr()
 
 
 def add_outer(matrix: Any, factor: Any, a: Any, b: Any) -> Any:
@@ -174,8 +165,8 @@ def take_columns(X: Any, columns: np.ndarray) -> Any:
 def column_sums(X: Any, weights: Any = None) -> Any:
     """Return the (weighted) sums of the columns of X as a float64 array, on the device of X."""
     if is_sparse(X):
-        sums = X.sum(axis=0, dtype=np.float64) if weights is None else X.T @ np.asarray(weights)
-        return np.asarray(sums, dtype=np.float64).ravel()
+        weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights)
+        return np.asarray(transposed(X) @ weights, dtype=np.float64).ravel()
     if weights is not None:
         return astype(weights @ X, FLOAT64)
     if not is_not_numpy(X) and X.dtype == np.float64:
@@ -183,6 +174,12 @@ def column_sums(X: Any, weights: Any = None) -> Any:
     if not is_not_numpy(X) and X.dtype == np.float32:
         return _float32_sums(X)
     return sums_down(X)
+
+
+def square_sums(X: Any) -> np.ndarray:
+    """Return the sums of the squares of a sparse matrix's columns."""
+    X = X.tocsr()
+    return column_sums(_with_values(X, X.data * X.data))
 
 
 def sums_down(X: Any, dtype: np.dtype = FLOAT64) -> Any:
@@ -321,67 +318,8 @@ def hstack(parts: Sequence[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     if any(is_sparse(part) for part in parts):
-        return _hstack_sparse(parts)
+        return hstack_sparse(parts)
     return namespace(*parts).concat(list(parts), axis=1)
-
-
-def _hstack_sparse(parts: Sequence[Any]) -> Any:
-    """Return parts side by side in CSR format, as SciPy does by way of coordinates of all values.
-
-    A dense part with zeros has no values for them.
-    """
-    n_rows, n_columns = parts[0].shape[0], sum(part.shape[1] for part in parts)
-    if any(part.shape[0] != n_rows for part in parts):
-        return sparse.hstack(parts, format="csr")  # raises in SciPy's words
-    of_rows = [_csr_parts(part) for part in parts]
-    n_values = sum(len(data) for data, _, _ in of_rows)
-    # SciPy chooses the type of the indices by the same rule
-    index_dtype = np.int32 if max(n_values, n_columns) < np.iinfo(np.int32).max else np.int64
-    indptr = sum(starts.astype(index_dtype) for _, _, starts in of_rows)
-    data = np.empty(n_values, dtype=np.result_type(*(values.dtype for values, _, _ in of_rows)))
-    indices = np.empty(n_values, dtype=index_dtype)
-    lengths = [np.diff(starts) for _, _, starts in of_rows]
-    widths = [int(of_part[0]) if n_rows else 0 for of_part in lengths]
-    # of dense parts, and of encoded columns
-    is_even = all((n == width).all() for n, width in zip(lengths, widths, strict=True))
-    free, low, first_column = indptr[:-1].copy(), 0, 0
-    for i, (values, columns, starts) in enumerate(of_rows):
-        columns = columns + index_dtype(first_column) if first_column else columns
-        if is_even:
-            shape, high = (n_rows, widths[i]), low + widths[i]
-            data.reshape(n_rows, sum(widths))[:, low:high] = values.reshape(shape)
-            indices.reshape(n_rows, sum(widths))[:, low:high] = columns.reshape(shape)
-            low = high
-        else:
-            places = np.repeat(free - starts[:-1].astype(index_dtype), lengths[i])
-            places += np.arange(len(values), dtype=index_dtype)
-            data[places], indices[places] = values, columns
-            free += lengths[i].astype(index_dtype)
-        first_column += parts[i].shape[1]
-    is_array = any(isinstance(part, sparse.sparray) for part in parts)
-    container = sparse.csr_array if is_array else sparse.csr_matrix
-    result = container((n_rows, n_columns), dtype=data.dtype)
-    result.data, result.indices, result.indptr = data, indices, indptr
-    return result
-
-
-def _csr_parts(part: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the values of a matrix by rows, their columns, and the numbers of each row's first."""
-    n_rows, n_columns = part.shape
-    if not is_sparse(part):
-        part = np.ascontiguousarray(part)
-        columns = np.broadcast_to(np.arange(n_columns, dtype=np.int32), part.shape)
-        if np.count_nonzero(part) == part.size:
-            starts = np.arange(n_rows + 1, dtype=np.int64) * n_columns
-            return part.reshape(-1), columns.reshape(-1), starts
-        has_value = part != 0
-        starts = np.concatenate([[0], np.cumsum(has_value.sum(axis=1))])
-        return part[has_value], columns[has_value], starts
-    rows = part.tocsr()
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
-    return rows.data, rows.indices, rows.indptr
 
 
 def vstack(parts: Sequence[Any]) -> Any:

@@ -15,9 +15,9 @@ from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
 from skfleet import config_context
-from skfleet.blocks import _dask_parquet, by_partition, open_block, row_blocks
+from skfleet.blocks import _row_streams, by_partition, open_block, row_blocks
 from skfleet.blocks._block import file_block_bytes
-from skfleet.blocks._dask_parquet import FileRows, Piece, RowStream
+from skfleet.blocks._row_streams import FileRows, Piece, RowStream
 from skfleet.engine import counting
 from skfleet.engine._dask import _memory
 from skfleet.estimators import (
@@ -284,7 +284,7 @@ def test_a_pass_decodes_every_file_once(tmp_path, monkeypatch):
             yield batch
 
     monkeypatch.setattr(RowStream, "_read_groups", counted)
-    monkeypatch.setattr(_dask_parquet, "BATCH_ROWS", 100)
+    monkeypatch.setattr(_row_streams, "BATCH_ROWS", 100)
     settings = {"engine": "local", "keep_blocks": False, "disk_cache": False}
     with config_context(block_bytes=10_000, **settings), counting() as counts:
         StandardScaler().fit(frame[["a", "b", "c"]])

@@ -159,7 +159,7 @@ class DaskBlock(NamedTuple):
             return self._load()
         if self.part is None:
             return concat_rows([part.load() for part in self.parts()])
-        from skfleet.blocks._dask_parquet import reading_part
+        from skfleet.blocks._row_streams import reading_part
 
         with reading_part(self.part, self.n_parts):
             return self._load()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of, to_host
-from skfleet._linalg import column_sums, is_sparse, sums_down, vstack
+from skfleet._linalg import column_sums, is_sparse, square_sums, sums_down, transposed, vstack
 from skfleet._validation import unique_values
 from skfleet.blocks import Block, row_uniform, take_to_host
 from skfleet.glm import targets_of, weights_of
@@ -32,7 +32,7 @@ def moments(block: Block) -> Moments:
     mean = column_sums(block.X) / n_rows
     X = block.X
     if is_sparse(X):
-        squares = column_sums(X.multiply(X).tocsr()) - n_rows * mean**2
+        squares = square_sums(X) - n_rows * mean**2
         return Moments(n_rows, mean, np.maximum(squares, 0.0))
     # Squares about zero save a copy of the rows, and in float64 seldom lose digits that count.
     if not is_not_numpy(X) and X.dtype == np.float64:
@@ -135,7 +135,7 @@ def target_sums(block: Block, with_x: bool = False) -> TargetSums:
     weight = float(block.n_rows) if w is None else xp.sum(w)
     if not with_x:
         return TargetSums(weight, sums_down(wy))
-    xy = astype(X.T @ astype(wy, dtype), FLOAT64)
+    xy = astype(transposed(X) @ astype(wy, dtype), FLOAT64)
     x = column_sums(X, None if w is None else astype(w, dtype))
     return TargetSums(weight, sums_down(wy), x, xy)
 

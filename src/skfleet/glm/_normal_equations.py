@@ -24,6 +24,7 @@ from skfleet._linalg import (
     hstack,
     is_sparse,
     sums_down,
+    transposed,
     weighted_gram,
 )
 from skfleet.blocks import PIECE_BYTES, Block, RowBlocks
@@ -179,7 +180,7 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
         # Centring would fill sparse rows, so the means are taken off their product.
         product = add_outer(gram(X, w), -weight, x_mean, x_mean)
         # Weighted deviations of y sum to 0, so X need not be centred.
-        xy = np.asarray(X.T @ wy.astype(dtype))
+        xy = np.asarray(transposed(X) @ wy.astype(dtype))
         return CrossProducts(weight, x_mean, y_mean, product, xy, yy)
     # With roots of the weights on both factors, the Gram matrix is one symmetric product.
     root = None if w is None else xp.sqrt(w)

@@ -16,7 +16,7 @@ from skfleet._array import (
     namespace,
     to_device_of,
 )
-from skfleet._linalg import gram, is_sparse, sums_down, take_columns, weighted_gram
+from skfleet._linalg import gram, is_sparse, sums_down, take_columns, transposed, weighted_gram
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
@@ -228,7 +228,7 @@ def _sums(
     sums = GradientSums(
         xp.sum(value, dtype=xp.float64),
         sums_down(slope),
-        astype(X.T @ slope, FLOAT64).T,
+        astype(transposed(X) @ slope, FLOAT64).T,
     )
     if not hessian:
         return sums
@@ -248,7 +248,7 @@ def _hessian_sums(X: Any, curve: Any, *, positive: bool) -> HessianSums:
     xp = namespace(curve)
     # Blocks off the diagonal have negative curvature, which has no root to scale rows by.
     if is_sparse(X) or not positive:
-        product, sums = gram(X, curve), astype(X.T @ curve, FLOAT64)
+        product, sums = gram(X, curve), astype(transposed(X) @ curve, FLOAT64)
     else:
         root = xp.sqrt(curve)
         product, cross = weighted_gram(X, None, root, root[:, None])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import cycle
+from itertools import repeat
 from typing import Any
 
 import dask
@@ -28,6 +28,7 @@ from skfleet.engine._dask._block_locations import (
     group_by_worker,
     is_persisted,
     is_resident,
+    places_of_pieces,
 )
 from skfleet.engine._dask._client import check_workers, scheduler_workers, seceded, wait_for_workers
 from skfleet.engine._dask._disk_blocks import persisted_block, should_store, store_block
@@ -112,7 +113,7 @@ class DaskEngine:
         /,
         *args: Any,
         name: str = "",
-        priority: int = 0,
+        priority: float = 0,
         resources: ResourceRequest = ANY_WORKER,
         worker: str | None = None,
     ) -> Task:
@@ -205,12 +206,26 @@ class DaskEngine:
                 self.submit(call, item, *args, name=name, resources=resources)
                 for call, item in zip(funcs, items, strict=True)
             ]
+        return self._map_delayed(func, items, *args, name=name)
+
+    def _map_delayed(
+        self,
+        func: Callable[..., Any],
+        items: Sequence[Any],
+        *args: Any,
+        name: str,
+        annotations: Iterable[dict[str, Any]] = repeat({}),
+    ) -> list[Task]:
+        """Submit func(item, *args) for items that share a subgraph, with annotations for each."""
         n_tasks, delayed_items = with_shared_subgraph(in_parts(items))
         add_counts(tasks=n_tasks + len(items), **reads_of(delayed_items))
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(limit_threads(func, ANY_WORKER), pure=False)
-        tasks = [call(item, *args, dask_key_name=_new_key(name)) for item in delayed_items]
-        options = self._task_options(resources, 0)
+        tasks = []
+        for item, annotation in zip(delayed_items, annotations, strict=False):
+            with dask.annotate(**annotation):
+                tasks.append(call(item, *args, dask_key_name=_new_key(name)))
+        options = self._task_options(resources=ANY_WORKER, priority=0)
         with no_large_graph_warning():
             return self.client.compute(tasks, optimize_graph=False, **options)
 
@@ -219,15 +234,15 @@ class DaskEngine:
     ) -> list[Task]:
         """Submit func(block) for every block, and the pieces of a partition to one worker.
 
-        It reads on from one piece to the next.
+        It reads on from one piece to the next; tasks of one priority would run in any order.
         """
-        workers = cycle(self.worker_threads() or [None])
-        groups = ((group, len(group) > 1) for group in by_partition(blocks))
-        places = ((group, next(workers) if is_cut else None) for group, is_cut in groups)
+        places = places_of_pieces(by_partition(blocks), self.worker_threads())
+        if has_shared_subgraph(blocks):
+            annotations = [place.annotation for place in places]
+            return self._map_delayed(func, blocks, name=name, annotations=annotations)
         return [
-            self.submit(func, block, name=name, worker=worker)
-            for group, worker in places
-            for block in group
+            self.submit(func, block, name=name, worker=place.worker, priority=place.priority)
+            for block, place in zip(blocks, places, strict=True)
         ]
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
@@ -315,7 +330,6 @@ class DaskEngine:
             return
         store = partial(store_block, dtype=rows.dtype, limit=disk_limit())
         load = load_block if in_memory else store
-        submit = self.map if shares_subgraph else self._map_partitions
         tasks: list[Task] = []
 
         def load_all(submitted: list[Task]) -> None:
@@ -326,7 +340,8 @@ class DaskEngine:
                     self.gather([task])
 
         try:
-            gather_or_halve(self, partial(submit, load, name="load-block"), unloaded, load_all)
+            submit = partial(self._map_partitions, load, name="load-block")
+            gather_or_halve(self, submit, unloaded, load_all)
             futures = iter(tasks)
             blocks = tuple(
                 block if is_persisted(block) else persisted_block(block, next(futures), in_memory)
@@ -432,7 +447,7 @@ class DaskEngine:
         ]
         return int(min([*limits, psutil.virtual_memory().available]))
 
-    def _task_options(self, resources: ResourceRequest, priority: int) -> dict[str, Any]:
+    def _task_options(self, resources: ResourceRequest, priority: float) -> dict[str, Any]:
         """Return the scheduler's options for a task, after checking that a worker can run it."""
         if resources == ANY_WORKER:
             resources = self.resources
