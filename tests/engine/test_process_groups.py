@@ -3,6 +3,7 @@
 import os
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -239,3 +240,25 @@ def test_a_thread_that_hangs_is_lost(cluster_client):
     with pytest.raises(GroupLostError, match="sleep made no progress"):
         group.call("sleep", [(), ()], seconds=10)
     group.close()
+
+
+def test_a_worker_that_ends_waits_for_the_release_of_its_processes(tmp_path):
+    """Files that are removed by two threads at a time make Dask print an error for each."""
+    cleared = []
+
+    class Slow:
+        def clear(self, seconds):
+            time.sleep(0.3)
+            cleared.append(self)
+            return False
+
+        def kill(self):
+            cleared.append("killed")
+
+    worker = SimpleNamespace(local_directory=str(tmp_path), nanny=None)
+    processes = _worker_processes.WorkerProcesses()
+    processes.setup(worker)
+    processes._processes["key"] = slow = Slow()
+    processes.transition("key", "memory", "released")
+    processes.teardown(worker)
+    assert cleared == [slow, "killed"]

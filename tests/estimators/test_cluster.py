@@ -1,5 +1,6 @@
 """KMeans against scikit-learn's, in every world, for any cut, and counted."""
 
+import contextlib
 import gc
 import pickle
 import time
@@ -18,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet import config_context
 from skfleet.blocks import BlockCache
-from skfleet.engine import counting
+from skfleet.engine import _disk_cache, counting
 from skfleet.estimators import KMeans, MiniBatchKMeans
 from skfleet.estimators.cluster import _init as starts
 from skfleet.estimators.cluster._distances import Bounds
@@ -176,9 +177,10 @@ def test_bounds_spare_rows_and_change_nothing(to, shift, dtype, monkeypatch):
     fast = KMeans(12, algorithm="auto", **settings).fit(X)
     plain = KMeans(12, algorithm="lloyd", **settings).fit(X)
     np.testing.assert_array_equal(fast.labels_, plain.labels_)
-    np.testing.assert_array_equal(fast.cluster_centers_, plain.cluster_centers_)
+    rtol = 1e-12 if dtype is np.float64 else 1e-5  # sums are changed by the rows that move
+    np.testing.assert_allclose(fast.cluster_centers_, plain.cluster_centers_, rtol=rtol)
     assert fast.n_iter_ == plain.n_iter_ > 8
-    assert fast.inertia_ == plain.inertia_
+    assert fast.inertia_ == pytest.approx(plain.inertia_, rel=rtol)
     assert sum(looked) < fast.n_iter_ * X.shape[0] / 3
 
 
@@ -264,6 +266,37 @@ def test_bounds_live_beside_the_rows_and_go_with_the_fit(cluster_client):
             break
         time.sleep(0.05)
     assert not left
+
+
+def test_bounds_live_beside_rows_on_the_disk(cluster_client, monkeypatch):
+    X, _ = make_blobs(20_000, 6, centers=12, cluster_std=1.5, random_state=1)
+    rows, looked = da.from_array(X, chunks=(2_000, 6)), []
+    look = Bounds._refresh
+
+    def counted(self, rows, which, *args):
+        looked.append(len(which))
+        return look(self, rows, which, *args)
+
+    monkeypatch.setattr(Bounds, "_refresh", counted)
+    options = {"keep_blocks": False, "disk_cache": True}
+    for client, engine in ((cluster_client, "auto"), (contextlib.nullcontext(), "local")):
+        looked.clear()
+        place = client.as_current() if engine == "auto" else client
+        with place, config_context(**options, engine=engine):
+            model = KMeans(12, init=X[:12], tol=0).fit(rows)
+            assert 0 < sum(looked) < model.n_iter_ * len(X) / 3, engine
+            want = KMeans(12, init=X[:12], tol=0, algorithm="lloyd").fit(rows)
+        np.testing.assert_allclose(model.cluster_centers_, want.cluster_centers_, rtol=1e-12)
+        assert model.n_iter_ == want.n_iter_
+
+
+def test_rows_without_memory_for_bounds_have_none(cluster_client, monkeypatch):
+    monkeypatch.setattr(_disk_cache, "MAX_CACHE_FRACTION", 0.0)
+    monkeypatch.setattr(Bounds, "update", None)
+    X, _ = make_blobs(2_000, 6, centers=12, random_state=1)
+    rows = da.from_array(X, chunks=(500, 6))
+    with cluster_client.as_current(), config_context(keep_blocks=False, disk_cache=True):
+        assert KMeans(12, init=X[:12]).fit(rows).n_iter_ >= 1
 
 
 def test_notes_are_not_copied():

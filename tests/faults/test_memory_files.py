@@ -10,8 +10,8 @@ import pandas as pd
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from distributed.diagnostics.plugin import WorkerPlugin
 from sklearn.pipeline import make_pipeline
+from worker_memory import PeakMemory, import_all
 
 from skfleet import Fleet
 from skfleet.estimators import (
@@ -50,44 +50,13 @@ def files(tmp_path_factory):
     return str(folder)
 
 
-class PeakMemory(WorkerPlugin):
-    """Records the largest memory of a worker process."""
-
-    name = "peak-memory"
-
-    def setup(self, worker):
-        """Read the memory ten times a second."""
-        self.worker, self.peak = worker, 0
-        self.timer = worker.loop.call_later(0, self.read)
-
-    def read(self):
-        """Read the memory, and again after a while."""
-        self.peak = max(self.peak, self.worker.monitor.proc.memory_info().rss)
-        self.timer = self.worker.loop.call_later(0.1, self.read)
-
-
-def _import_all():
-    import skfleet.estimators
-    import skfleet.model_selection
-
-    list(map(skfleet.estimators.__getattribute__, skfleet.estimators.__all__))
-    return psutil.Process().memory_info().rss
-
-
-@pytest.fixture(scope="module")
-def idle_bytes():
-    """The memory of a worker that has imported all."""
-    with Fleet(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-        return max(client.run(_import_all).values())
-
-
 @pytest.fixture
 def small_workers(idle_bytes):
     """Workers with memory for a part of a file; no worker may end, and little be left."""
     limit = idle_bytes + SPARE_BYTES
     options = {"threads_per_worker": 1, "dashboard_address": None}
     with Fleet(n_workers=2, memory_limit=limit, **options) as client:
-        client.run(_import_all)
+        client.run(import_all)
         client.register_plugin(PeakMemory())
         before = client.run(os.getpid)
         yield client
@@ -130,7 +99,7 @@ def _growth_by_reading(path):
 def test_a_single_file_is_too_large_to_be_read_whole(files):
     """The limit of these tests is one that counts."""
     with Fleet(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-        client.run(_import_all)
+        client.run(import_all)
         path = os.path.join(files, "0.parquet")
         assert client.submit(_growth_by_reading, path).result() > SPARE_BYTES
 

@@ -180,6 +180,17 @@ def are_cached(rows: RowBlocks) -> bool:
     return all(is_cached(block) or getattr(block.X, "is_resident", False) for block in lazy)
 
 
+# Bytes of a row in a block's cache, and the part of a worker's memory that they may take beside
+# blocks which are read from files.
+CACHED_ROW_BYTES, MAX_CACHE_FRACTION = 16, 1 / 12
+
+
+def can_have_cache(rows: RowBlocks, n_workers: int, memory_limit: float) -> bool:
+    """Return whether there is memory for the caches of blocks that are in files of this cache."""
+    n_bytes = CACHED_ROW_BYTES * (rows.n_rows or math.inf) / max(1, n_workers)
+    return n_bytes <= MAX_CACHE_FRACTION * memory_limit
+
+
 def reads_of(args: Sequence[Any]) -> dict[str, int]:
     """Count the blocks that a task loads or maps: those among its arguments, or in lists there."""
     loads = cache_reads = 0

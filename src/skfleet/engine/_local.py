@@ -29,6 +29,7 @@ from skfleet.blocks import (
 from skfleet.engine._counters import add_counts
 from skfleet.engine._disk_cache import (
     DiskSpace,
+    can_have_cache,
     disk_limit,
     is_cached,
     is_disk_faster,
@@ -227,8 +228,11 @@ class LocalEngine:
             yield replace(rows, blocks=blocks)
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
+        fit = can_have_cache(rows, 1, self.memory_limit)
         blocks = (
-            block if isinstance(block.X, LazyBlock) else block._replace(cache=BlockCache())
+            block._replace(cache=BlockCache())
+            if not isinstance(block.X, LazyBlock) or (fit and is_cached(block))
+            else block
             for block in rows.blocks
         )
         return replace(rows, blocks=tuple(blocks))

@@ -160,7 +160,7 @@ class Engine(TaskPool, Protocol):
         """
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
-        """Return the same rows with a cache for every block in memory."""
+        """Return the same rows with a cache for every block in memory, or on a disk if they fit."""
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
         """Return whether a pass loads any blocks."""

@@ -28,14 +28,14 @@ def is_resident(block: BlockRef) -> bool:
     return isinstance(block.X, Future) or getattr(block.X, "is_resident", False)
 
 
-def _is_on_worker(block: BlockRef) -> bool:
+def is_on_worker(block: BlockRef) -> bool:
     """Return whether some worker has a block, in memory or on its disk."""
     return is_resident(block) or is_cached(block)
 
 
 def is_persisted(block: BlockRef) -> bool:
     """Return whether loading a block would bring nothing to a worker's memory or disk."""
-    return _is_on_worker(block) or not (block.to_device or isinstance(block.X, LazyBlock))
+    return is_on_worker(block) or not (block.to_device or isinstance(block.X, LazyBlock))
 
 
 def futures_of(block: BlockRef) -> list[Future]:
@@ -55,8 +55,8 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     Of one worker, blocks in memory are one group; of a GPU worker, as many as take a part of its
     device's memory. Those on its disk are one for each thread, which maps one at a time.
     """
-    on_workers = [block for block in blocks if _is_on_worker(block)]
-    single = by_partition([block for block in blocks if not _is_on_worker(block)])
+    on_workers = [block for block in blocks if is_on_worker(block)]
+    single = by_partition([block for block in blocks if not is_on_worker(block)])
     if not on_workers:
         return single
     futures = {f.key: f for block in on_workers for f in futures_of(block)}

@@ -26,6 +26,7 @@ from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._block_locations import (
     futures_of,
     group_by_worker,
+    is_on_worker,
     is_persisted,
     is_resident,
     places_of_pieces,
@@ -55,7 +56,7 @@ from skfleet.engine._dask._worker_functions import (
     new_block_cache,
     run_with_worker_threads,
 )
-from skfleet.engine._disk_cache import disk_limit, reads_of
+from skfleet.engine._disk_cache import can_have_cache, disk_limit, reads_of
 from skfleet.engine._fit_progress import count_steps, current_fit_progress
 from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._protocol import Call, Probe, Task
@@ -399,12 +400,14 @@ class DaskEngine:
                 future.release()
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
-        """Return the same rows with a cache for every block in memory.
+        """Return the same rows with a cache for every block in memory, or on a disk if they fit.
 
         A block that was loaded has one already. Any other's is the result of a task with the block
         as an argument, so it is on the block's worker, and is freed with the last handle.
         """
-        uncached = [block for block in rows.blocks if is_resident(block) and block.cache is None]
+        fit = can_have_cache(rows, len(self.worker_threads()), self.memory_limit)
+        has_place = is_on_worker if fit else is_resident
+        uncached = [block for block in rows.blocks if has_place(block) and block.cache is None]
         futures = self.map(new_block_cache, list(map(futures_of, uncached)), name="block-cache")
         caches = dict(zip((block.number for block in uncached), futures, strict=True))
         blocks = tuple(b._replace(cache=caches.get(b.number, b.cache)) for b in rows.blocks)

@@ -46,6 +46,7 @@ class WorkerProcesses(WorkerPlugin):
         self._processes: dict[Any, RemoteObject] = {}
         self._idle: list[ChildProcess] = []
         self._timer: threading.Timer | None = None
+        self._releases: list[threading.Thread] = []
         self._lock = threading.Lock()
 
     def prepare(self, factory: Callable[..., Any], n_threads: int) -> None:
@@ -100,9 +101,14 @@ class WorkerProcesses(WorkerPlugin):
         """End the work of a process whose result the worker releases."""
         if finish in ("released", "forgotten", "error") and key in self._processes:
             # not in the event loop, which the wait for the end would block
-            threading.Thread(target=self._release, args=(key,), daemon=True).start()
+            thread = threading.Thread(target=self._release, args=(key,), daemon=True)
+            self._releases = [other for other in self._releases if other.is_alive()]
+            self._releases.append(thread)
+            thread.start()
 
     def teardown(self, worker: Worker) -> None:
+        for thread in self._releases:  # which remove files, as Dask is about to
+            thread.join(CLEAR_SECONDS)
         for key in list(self._processes):
             self._kill(key)
         self._kill_idle()

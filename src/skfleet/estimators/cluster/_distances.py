@@ -140,32 +140,44 @@ class Bounds:
     start; the label of a row is certain while its `expiry` is above the movement of its centre.
     """
 
-    __slots__ = ("expiry", "init_number", "labels")
+    __slots__ = ("expiry", "init_number", "labels", "sums")
 
     def __init__(self, init_number: int, n_rows: int) -> None:
         self.init_number = init_number
         self.labels = np.zeros(n_rows, dtype=np.int32)
         self.expiry = np.full(n_rows, -np.inf, dtype=np.float32)
+        # what the rows of each label add up to, None where that must be computed
+        self.sums: Any = None
 
-    def update(self, rows: Any, centers: Centers, center_movement: np.ndarray) -> np.ndarray:
-        """Bring the labels up to date with moved centres and return them."""
+    def update(
+        self, X: Any, centers: Centers, center_movement: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Bring the labels of host rows up to date with moved centres.
+
+        Return the positions of rows that may have another label now, and their labels before; None
+        where these are all rows.
+        """
         # Rounded up: a movement that is taken for smaller would keep a wrong label.
         center_movement = np.nextafter(center_movement.astype(np.float32), np.float32(np.inf))
         expired = self.expiry <= np.take(center_movement, self.labels)
+        changes = None
         if np.mean(expired[:N_PROBED_ROWS]) > 0.5:  # looking at all rows in one go costs less
-            self.labels = centers.labels(rows)
+            self.labels = centers.labels(centers.about_mean(X))
             self.expiry[N_PROBED_ROWS:] = -np.inf
-            expired = expired[:N_PROBED_ROWS]
-        self._refresh(rows, np.flatnonzero(expired), centers, center_movement)
-        return self.labels
+            indices = np.flatnonzero(expired[:N_PROBED_ROWS])
+        else:
+            indices = np.flatnonzero(expired)
+            changes = indices, self.labels[indices]
+        self._refresh(X, indices, centers, center_movement)
+        return changes
 
     def _refresh(
-        self, rows: Any, indices: np.ndarray, centers: Centers, center_movement: np.ndarray
+        self, X: Any, indices: np.ndarray, centers: Centers, center_movement: np.ndarray
     ) -> None:
         """Recompute labels and expiry of the indexed rows."""
         if len(indices) == 0:
             return
-        chosen = rows if len(indices) == rows.shape[0] else rows[indices]
+        chosen = centers.about_mean(X if len(indices) == X.shape[0] else X[indices])
         labels, margins = centers.two_nearest(chosen)
         expiry = center_movement[labels] + margins
         # A little early, for the rounding of float32.

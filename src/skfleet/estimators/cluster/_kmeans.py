@@ -56,10 +56,10 @@ class KMeans(CenterModel):
     copy_x : bool, default=True
         Ignored, present for compatibility with scikit-learn: X is never modified.
     algorithm : {"auto", "lloyd", "elkan"}, default="auto"
-        All give the same answer. "lloyd" compares every row with every centre in every iteration.
-        "auto", and "elkan" with it, keeps bounds (Hamerly, 2010, Making k-means even faster)
-        for rows that are in memory, eight bytes a row, and compares those only whose bounds
-        allow another centre, once these are few.
+        All give the same answer, to rounding. "lloyd" compares every row with every centre in
+        every iteration. "auto", and "elkan" with it, keeps bounds (Hamerly, 2010, Making k-means
+        even faster), eight bytes a row, for rows that are in memory or in the workers' disk
+        cache, and compares those only whose bounds allow another centre, once these are few.
     {device}
 
     Attributes

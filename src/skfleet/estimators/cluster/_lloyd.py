@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skfleet._config import get_config
 from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, are_cached, map_reduce
@@ -84,6 +85,7 @@ class LloydSolver:
         return LloydResult(centers, result.inertia, n_iter, result.n_members)
 
     def _step(self, centers: np.ndarray, *args: Any, **outputs: bool) -> LloydStep:
+        outputs["is_deterministic"] = get_config().deterministic
         return LloydStep(Centers(centers, self.mean, self.rows.dtype), *args, **outputs)
 
     def _relocate(

@@ -73,7 +73,7 @@ def _sums(centers: Centers, X: Any, weight: Any) -> dict[str, Any]:
     labels = centers.labels(rows)
     squared = centers.squared(rows, labels)
     inertia = float(squared.sum() if weight is None else weight @ squared)
-    return {"inertia": inertia, **sums_by_cluster(rows, labels, weight, len(centers))}
+    return {"inertia": inertia, **sums_by_cluster(rows, labels, weight, len(centers))._asdict()}
 
 
 def _low_weight_clusters(weights: np.ndarray, ratio: float, n_rows: int) -> np.ndarray:

@@ -20,6 +20,9 @@ from skfleet.engine import Reduction
 from skfleet.estimators.cluster._device_assign import assign, count, weight_on_device
 from skfleet.estimators.cluster._distances import Bounds, Centers
 
+# Rows of a slice for each cluster from which on sums by cluster are cached with its bounds.
+MIN_ROWS_PER_CLUSTER = 100
+
 
 class LloydStep(NamedTuple):
     """Centres of an iteration, and the requested outputs."""
@@ -29,6 +32,7 @@ class LloydStep(NamedTuple):
     center_movement: np.ndarray | None = None  # margins used up, per centre; None: no bounds
     final: bool = False  # also compute inertia and counts, and cache the labels
     with_sums: bool = True
+    is_deterministic: bool = False  # sums are of all rows, not changed by those that have moved
 
 
 class LloydSums(NamedTuple):
@@ -49,21 +53,20 @@ def lloyd(block: Block, step: LloydStep) -> LloydSums:
     """Assign the rows of a block to their nearest centres and sum them up."""
     if is_not_numpy(block.X):
         return _lloyd_on_device(block, step)
-    rows, k = step.centers.about_mean(block.X), len(step.centers)
-    labels = labels_by_bounds(block, rows, step)
+    weight = None if block.sample_weight is None else host_weights(block)
+    parts = LloydSums(float(block.n_rows if weight is None else weight.sum()), block.n_rows)
+    labels, sums = labels_and_sums(block, step, weight)
     if step.final and block.cache is not None:
         block.cache["labels", block.row_offset] = labels
-    weight = None if block.sample_weight is None else host_weights(block)
-    sums = LloydSums(float(block.n_rows if weight is None else weight.sum()), block.n_rows)
     if step.with_sums:
-        sums = sums._replace(**sums_by_cluster(rows, labels, weight, k))
+        parts = parts._replace(sums=sums.sums, weights=sums.weights)
     if step.final:
-        squared = step.centers.squared(rows, labels)
-        sums = sums._replace(
+        squared = step.centers.squared(step.centers.about_mean(block.X), labels)
+        parts = parts._replace(
             inertia=float(squared.sum() if weight is None else weight @ squared),
-            n_members=np.bincount(labels, minlength=k),
+            n_members=np.bincount(labels, minlength=len(step.centers)),
         )
-    return sums
+    return parts
 
 
 def _lloyd_on_device(block: Block, step: LloydStep) -> LloydSums:
@@ -102,24 +105,81 @@ def _check_complete(sums: LloydSums) -> LloydSums:
 LLOYD = Reduction(lloyd, finalize=_check_complete)
 
 
-def sums_by_cluster(
-    rows: Any, labels: Any, weight: np.ndarray | None, k: int
-) -> dict[str, np.ndarray]:
+class ClusterSums(NamedTuple):
+    """Sums and weights of the rows of each cluster."""
+
+    sums: np.ndarray
+    weights: np.ndarray
+
+
+def sums_by_cluster(rows: Any, labels: Any, weight: np.ndarray | None, k: int) -> ClusterSums:
     """Return the sums of host rows by label, and their weights."""
-    return {
-        "sums": group_sums(rows, labels, weight, k),
-        "weights": np.bincount(labels, weight, k).astype(np.float64, copy=False),
-    }
+    weights = np.bincount(labels, weight, k).astype(np.float64, copy=False)
+    return ClusterSums(group_sums(rows, labels, weight, k), weights)
 
 
-def labels_by_bounds(block: Block, rows: Any, step: LloydStep) -> Any:
-    """Return the labels of centred host rows, by cached bounds if these are used."""
+def labels_and_sums(
+    block: Block, step: LloydStep, weight: np.ndarray | None
+) -> tuple[np.ndarray, ClusterSums | None]:
+    """Return labels of host rows, and requested sums of the rows about the mean.
+
+    With cached bounds, rows whose labels are certain are not looked at, and the last sums are
+    changed by the rows whose labels have changed.
+    """
+    bounds = cached_bounds(block, step)
+    if bounds is None:
+        rows = step.centers.about_mean(block.X)
+        labels = step.centers.labels(rows)
+        sums = sums_by_cluster(rows, labels, weight, len(step.centers)) if step.with_sums else None
+        return labels, sums
+    assert step.center_movement is not None
+    # Until they are computed there are none: what fails in between is done again.
+    sums, bounds.sums = bounds.sums, None
+    changes, k = bounds.update(block.X, step.centers, step.center_movement), len(step.centers)
+    if not step.with_sums:
+        return bounds.labels, None
+    if changes is None or sums is None:
+        rows = step.centers.about_mean(block.X)
+        result = sums_by_cluster(rows, bounds.labels, weight, k)
+    else:
+        # The weight of an empty cluster must be 0, so it is not a difference.
+        weights = np.bincount(bounds.labels, weight, k).astype(np.float64, copy=False)
+        sums = _changed_sums(block, step, weight, bounds.labels, sums, *changes)
+        result = ClusterSums(sums, weights)
+    # Sums of many clusters have about as many bytes as the rows.
+    if MIN_ROWS_PER_CLUSTER * k <= block.n_rows and not step.is_deterministic:
+        bounds.sums = result.sums
+    return bounds.labels, result
+
+
+def _changed_sums(
+    block: Block,
+    step: LloydStep,
+    weight: np.ndarray | None,
+    labels: np.ndarray,
+    sums: np.ndarray,
+    indices: np.ndarray,
+    before: np.ndarray,
+) -> np.ndarray:
+    """Return the sums by cluster after some rows have got other labels."""
+    has_changed = labels[indices] != before
+    if not has_changed.any():
+        return sums
+    indices, before, k = indices[has_changed], before[has_changed], len(step.centers)
+    rows = step.centers.about_mean(block.X[indices])
+    weight = None if weight is None else weight[indices]
+    added = group_sums(rows, labels[indices], weight, k)
+    return sums + (added - group_sums(rows, before, weight, k))
+
+
+def cached_bounds(block: Block, step: LloydStep) -> Bounds | None:
+    """Return the bounds of host rows, new ones where none are cached; None without them."""
     if step.center_movement is None or block.cache is None:
-        return step.centers.labels(rows)
+        return None
     bounds = block.cache.get(block.row_offset)
     if not isinstance(bounds, Bounds) or bounds.init_number != step.init_number:
         bounds = block.cache[block.row_offset] = Bounds(step.init_number, block.n_rows)
-    return bounds.update(rows, step.centers, step.center_movement)
+    return bounds
 
 
 def host_weights(block: Block) -> np.ndarray:
@@ -142,9 +202,8 @@ def farthest(block: Block, step: LloydStep, n: int) -> FarthestRows:
         assignment = assign(step.centers, block.X, squared=True)
         labels, squared = assignment.labels, assignment.squared
     else:
-        rows = step.centers.about_mean(block.X)
-        labels = labels_by_bounds(block, rows, step)
-        squared = step.centers.squared(rows, labels)
+        labels, _ = labels_and_sums(block, step._replace(with_sums=False), None)
+        squared = step.centers.squared(step.centers.about_mean(block.X), labels)
     drawn = k_smallest(-squared, block.row_offset, block.X, n)
     positions = drawn.numbers - block.row_offset
     return FarthestRows(drawn, take_to_host(labels, positions), host_weights(block)[positions])
