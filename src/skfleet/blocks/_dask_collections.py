@@ -20,7 +20,7 @@ from dask.task_spec import List, Task
 
 from skfleet import _linalg
 from skfleet._dask_settings import dask_setting
-from skfleet.blocks._block import Block, BlockRef, RowBlocks
+from skfleet.blocks._block import Block, BlockRef, RowBlocks, file_block_bytes
 from skfleet.blocks._containers import (
     as_matrix,
     as_vector,
@@ -50,7 +50,9 @@ from skfleet.blocks._dask_optimize import (
     optimize_frames,
     shuffle_method,
 )
+from skfleet.blocks._dask_pieces import has_large_files
 from skfleet.blocks._dask_scheduler import scheduler
+from skfleet.blocks._dask_take import is_part, with_fewer_columns
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import is_on_device
 
@@ -63,6 +65,7 @@ def compute_together(*values: Any) -> list[Any]:
     computed = list(values)
     lazy = [i for i, x in enumerate(values) if is_dask_collection(x)]
     collections = [with_whole_rows(values[i]) for i in lazy]
+    collections = [with_fewer_columns(x) if is_part(x) else x for x in collections]
     names = ["X"] + ["Every value per row"] * (len(lazy) - 1)
     graph, keys, *_ = materialize(collections)
     check_shuffles(graph, keys, names, collections)
@@ -274,15 +277,17 @@ def fix_partitions(
 
     A task's result lists, of each collection of unknown length, the number of rows in a partition,
     or nothing after its last one; and of each of `values` likewise the rows as a `LabelCodes`.
-    There is no task where all is known.
+    There is no task where all is known. Large files are read in pieces, of which each has a task.
     """
     fixed = [*collections, *(_column("Every value per row", x) for x in values)]
     frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
-    method = shuffle_method(is_repeated=True)
+    method, piece_bytes = shuffle_method(is_repeated=True), file_block_bytes()
+    # Several large files are not read as one.
+    is_tuned = is_tuned and not has_large_files([fixed[i] for i in frames], piece_bytes)
     optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned, method=method)
     for i, x in zip(frames, optimized, strict=True):
         fixed[i] = x
-    graph, keys, *_ = joint_graph(fixed, method=method)
+    graph, keys, partitions, files = joint_graph(fixed, piece_bytes, method=method)
     check_order(graph, keys)
     lengths = [known_lengths(x) for x in collections]
     counted = [keys[i] for i, n in enumerate(lengths) if n is None]
@@ -292,8 +297,17 @@ def fix_partitions(
         key = (f"count-{id(graph):x}", i)
         graph[key] = Task(key, partial(_count_and_encode, len(counted)), *refs)
         outputs.append(key)
-    blocks = [BlockRef(block, number=i) for i, block in enumerate(split_graph(graph, outputs))]
-    return fixed[: len(collections)], lengths, blocks
+    blocks = split_graph(graph, outputs)
+    if partitions is not None:
+        blocks = [
+            block._replace(partition=i, files=files)
+            for block, i in zip(blocks, partitions, strict=True)
+        ]
+    return (
+        fixed[: len(collections)],
+        lengths,
+        [BlockRef(block, number=i) for i, block in enumerate(blocks)],
+    )
 
 
 def _count_and_encode(n_counted: int, *parts: Any) -> list[list[Any]]:

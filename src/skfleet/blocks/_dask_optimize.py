@@ -24,6 +24,7 @@ from dask.utils import get_default_shuffle_method
 
 from skfleet._config import get_config
 from skfleet._dask_settings import dask_setting
+from skfleet.blocks._dask_align import copy_lengths, known_lengths
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf, identity
@@ -364,10 +365,11 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
     options = {"align_dataframes": False, "token": token}
     if is_reordered(X) or is_read_by_rows(X):
         frame = map_by_rows(X, func, *args, meta=X._meta.index.to_series()[:0], **options)
+        copy_lengths(X, frame)
         name = f"{token}-{uuid.uuid4().hex}"
         layer = FrameLayer(name, frame, len(meta.shape))
         graph = HighLevelGraph({name: layer}, {name: set()})
-        lengths = lengths_of_part(X) if is_part(X) else (float("nan"),) * layer.n_chunks
+        lengths = known_lengths(X) or (float("nan"),) * layer.n_chunks
         chunks = (lengths, *((n,) for n in meta.shape[1:]))
         return da.Array(graph, name, chunks=chunks, meta=meta, dtype=meta.dtype)
     partitions = X.map_partitions(func, *args, meta=meta, enforce_metadata=False, **options)

@@ -16,6 +16,13 @@ from dask.utils import key_split
 
 from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_parquet import READERS, ParquetPieces, piece_counts
+from skfleet.blocks._dask_take import (
+    AlignedPart,
+    SplitRoot,
+    TakeRows,
+    has_all_partitions,
+    part_of_pieces,
+)
 from skfleet.blocks._joined_rows import joined
 from skfleet.blocks._row_functions import is_by_rows
 
@@ -56,6 +63,10 @@ BY_ROWS = (
     _accessor.PropertyMap,
     FunctionMap,
 )
+
+
+# Those of them that drop rows.
+DROPPING = (_expr.DropnaFrame, _expr.DropnaSeries, _expr.Filter)
 
 
 class MapOfPieces(_expr.Blockwise):
@@ -175,6 +186,8 @@ def cut_in_pieces(frame: Any, piece_bytes: int, *, keeps_index: bool) -> Any:
     None where partitions are small, or are not read from Parquet files row by row.
     """
     frame = mapped_to_partitions(frame).lower_completely()
+    if not all(map(has_all_partitions, frame.find_operations(AlignedPart))):
+        return None  # tasks of pieces are fused, and read the piece of their own number
     n_read = sum(len(reading.reader.columns) for reading in _readers(frame).values())
     if len(frame.columns) > n_read:  # results count as well
         piece_bytes = piece_bytes * n_read // len(frame.columns)
@@ -199,19 +212,44 @@ def in_pieces(
         if not _is_read_by_rows(frame):
             return expression, None
         readers |= _readers(frame)
-    first, *following = [reading.piece_counts(piece_bytes) for reading in readers.values()]
-    if first is None or any(counts != first for counts in following):
+    if not _parts_can_be_cut(expression):
+        return expression, None
+    counts = [reading.piece_counts(piece_bytes) for reading in readers.values()]
+    first = _most_pieces([x for x in counts if x is not None])
+    if first is None or None in counts:
         return expression, None
     if keeps_index:
         nodes = [node for frame in expression.operands for node in frame.walk()]
         is_new = any(isinstance(node, _expr.ResetIndex) for node in nodes)
         if is_new or not all(reading.keeps_index(first) for reading in readers.values()):
             return expression, None
+    n_pieces = [sum(map(sum, of_partition)) for of_partition in first]
+    numbers = [i for i, n in enumerate(n_pieces) for _ in range(n)]
+    if parts := list(expression.find_operations(AlignedPart)):
+        chosen = parts[0].rows.chosen
+        is_one_file = all(len(readers_) == len(readers_[0]) == 1 for readers_ in first)
+        if not is_one_file or any(part.rows.chosen != chosen for part in parts):
+            return expression, None
+        numbers = [i for i, k in enumerate(chosen) for _ in range(n_pieces[k])]
     for reading in readers.values():
         pieces = ParquetPieces(reading.reader, list(chain.from_iterable(first)), keeps_index)
         expression = expression.substitute(reading.node, pieces)
-    n_pieces = [sum(map(sum, of_partition)) for of_partition in first]
-    return expression, [i for i, n in enumerate(n_pieces) for _ in range(n)]
+    for part in list(expression.find_operations(AlignedPart)):
+        expression = expression.substitute(part, part_of_pieces(part, n_pieces))
+    return expression, numbers
+
+
+def _most_pieces(
+    counts: Sequence[list[list[tuple[int, ...]]]],
+) -> list[list[tuple[int, ...]]] | None:
+    """Return the largest numbers of pieces of each file; None for readers of other files."""
+    layouts = [[[len(files) for files in of_partition] for of_partition in x] for x in counts]
+    if not layouts or any(layout != layouts[0] for layout in layouts):
+        return None
+    return [
+        [tuple(map(max, zip(*files, strict=True))) for files in zip(*of_partition, strict=True)]
+        for of_partition in zip(*counts, strict=True)
+    ]
 
 
 def readers_of_pieces(expression: Any) -> list[Any]:
@@ -222,7 +260,7 @@ def readers_of_pieces(expression: Any) -> list[Any]:
 def _is_by_rows(node: Any) -> bool:
     if isinstance(node, _expr.ResetIndex):
         return bool(node.drop)
-    if isinstance(node, MapOfPieces):
+    if isinstance(node, MapOfPieces | AlignedPart | TakeRows | SplitRoot):
         return True
     if isinstance(node, _expr.MapPartitions):
         return is_by_rows(node.func)
@@ -243,7 +281,23 @@ def is_read_by_rows(frame: Any) -> bool:
 def _is_read_by_rows(expression: Any) -> bool:
     readers = _readers(expression)
     is_by_rows = all(node._name in readers or _is_by_rows(node) for node in expression.walk())
-    return is_by_rows and bool(readers)
+    return is_by_rows and bool(readers) and _parts_can_be_cut(expression)
+
+
+def _parts_can_be_cut(expression: Any) -> bool:
+    """Return whether all rows are taken, if any are, of frames with the rows of their files."""
+    parts = list(expression.find_operations(AlignedPart))
+    if not parts:
+        return True
+    readers, stack = _readers(expression), [expression]
+    while stack:
+        node = stack.pop()
+        if node._name in readers:
+            return False  # beside the rows that are taken
+        stack += [] if isinstance(node, AlignedPart) else node.dependencies()
+    sources = [node for part in parts for node in part.rows.frame.walk()]
+    is_changed = any(isinstance(node, (AlignedPart, *DROPPING)) for node in sources)
+    return not is_changed and not any(x.reader.filters for x in readers.values())
 
 
 def is_one_reading(expression: Any) -> bool:

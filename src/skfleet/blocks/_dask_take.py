@@ -10,7 +10,7 @@ import dask.array as da
 from dask.base import tokenize
 from dask.core import flatten
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Expr, Literal, PartitionsFiltered
+from dask.dataframe.dask_expr._expr import Expr, Literal, PartitionsFiltered, Projection
 from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import BlockwiseIO, FusedIO
 from dask.highlevelgraph import HighLevelGraph
@@ -19,6 +19,7 @@ from dask.task_spec import Task, TaskRef
 from skfleet.blocks._dask_graph import is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf
 from skfleet.blocks._row_set import BlockRows, RowSet
+from skfleet.blocks._row_streams import Piece
 
 
 def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> Any:
@@ -32,6 +33,8 @@ def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> An
     # of no rows at all one partition remains, for the types
     chosen = [i for i, cut in enumerate(cuts) if cut.n_taken] or [0]
     if is_frame_collection(X):
+        if is_part(X) and has_all_rows(X.expr):  # its files can be read in pieces then
+            X, _ = source_of_part(X)
         return _take_of_frame(X, chosen, [cuts[i] for i in chosen], token)
     return _take_of_array(X, chosen, [cuts[i] for i in chosen])
 
@@ -66,6 +69,22 @@ class UnfusedIO(FusedIO):
     @property
     def _fusion_buckets(self) -> list[list[int]]:
         return [[i] for i in self.operand("_expr")._partitions]
+
+
+def with_fewer_columns(frame: Any) -> Any:
+    """Return a frame of fixed partitions that reads the columns which it has alone.
+
+    With others it has a reader for the columns of all of them.
+    """
+    expression = frame.expr
+    for node in list(expression.find_operations(Projection)):
+        if not isinstance(node.frame, UnfusedIO):
+            continue
+        reader: Any = node.frame.operand("_expr")
+        if "columns" in reader._parameters:
+            fewer = UnfusedIO(reader.substitute_parameters({"columns": list(node.columns)}))
+            expression = expression.substitute(node, Projection(fewer, *node.operands[1:]))
+    return new_collection(expression)
 
 
 def _take(rows: Any, cut: BlockRows) -> Any:
@@ -169,3 +188,43 @@ class AlignedPart(PartitionsOf):
 
     def _divisions(self) -> Any:
         return self.rows.divisions
+
+
+class TakePieces(PartitionsOf):
+    """Expression of some rows of each partition of a frame, of which no others are asked for."""
+
+    _parameters = ["frame", "cuts"]
+
+    @property
+    def _name(self) -> str:
+        return f"take-pieces-{self.deterministic_token}"
+
+    def _divisions(self) -> Any:
+        return self.frame.divisions
+
+    def _task(self, name: Any, index: int) -> Any:
+        return Task(name, _take, TaskRef((self.frame._name, index)), self.cuts[index])
+
+
+def has_all_partitions(part: AlignedPart) -> bool:
+    """Return whether a part has rows of all partitions of its frame."""
+    return bool(part.rows.chosen == list(range(part.rows.frame.npartitions)))
+
+
+def has_all_rows(part: AlignedPart) -> bool:
+    """Return whether a part has all rows of its frame."""
+    return has_all_partitions(part) and all(cut.is_whole for cut in part.rows.cuts)
+
+
+def part_of_pieces(part: AlignedPart, n_pieces: Sequence[int]) -> Any:
+    """Return the part of a frame whose partitions have been cut into so many pieces each."""
+    rows, starts = part.rows, list(accumulate(n_pieces, initial=0))
+    chosen, cuts = [], []
+    for i, cut in zip(rows.chosen, rows.cuts, strict=True):
+        pieces = [Piece(j, n_pieces[i]) for j in range(n_pieces[i])]
+        chosen += [starts[i] + j for j in range(n_pieces[i])]
+        cuts += [cut.part(*piece.bounds(cut.n_rows)) for piece in pieces]
+    if chosen == list(range(starts[-1])):
+        return TakePieces(rows.frame, cuts)
+    root = SplitRoot(tokenize(part.root, n_pieces), len(chosen))
+    return AlignedPart(TakeRows(rows.frame, chosen, cuts), root)

@@ -35,6 +35,19 @@ class BlockRows(NamedTuple):
             )
         return rows if self.is_whole else take_rows(rows, self.numbers())
 
+    def part(self, low: int, high: int) -> BlockRows:
+        """Return the rows of the set in the rows from low to high of the block."""
+        n_rows = high - low
+        if self.counts is not None:
+            counts = self.counts[low:high]
+            return BlockRows(n_rows, int(counts.sum(dtype=np.int64)), counts=counts)
+        if self.bits is None:
+            return BlockRows(n_rows, n_rows)
+        first, n_skipped = divmod(self.n_skipped + low, 8)
+        bits = self.bits[first : first + (n_skipped + n_rows + 7) // 8]
+        mask = np.unpackbits(bits, count=n_skipped + n_rows)[n_skipped:]
+        return BlockRows(n_rows, int(mask.sum(dtype=np.int64)), bits, n_skipped)
+
     @property
     def is_whole(self) -> bool:
         """True if the set has each row of the block once."""

@@ -16,6 +16,7 @@ from skfleet.blocks import (
     RowSet,
     as_collection,
     as_sized,
+    by_partition,
     fix_partitions,
     is_lazy,
     n_rows_if_known,
@@ -115,10 +116,14 @@ def _check_equal(counts: Sequence[int]) -> None:
 def _count(blocks: Sequence[BlockRef]) -> list[list[Any]]:
     """Return the results of the tasks that count rows and read values, by collection."""
     engine = engine_for(RowBlocks(tuple(blocks), None, 1, None, on_dask=True))
-    results = engine.gather(engine.map(_load, blocks, name="count-rows"))
-    log_pass("count-rows", len(blocks), len(blocks))
+    groups = by_partition(blocks)
+    results = engine.gather(engine.map(_load, groups, name="count-rows"))
+    log_pass("count-rows", len(blocks), len(groups))
     return [list(chain.from_iterable(parts)) for parts in zip(*results, strict=True)]
 
 
-def _load(block_ref: BlockRef) -> Any:
-    return block_ref.X.load()
+def _load(block_refs: Sequence[BlockRef]) -> list[list[Any]]:
+    """Return the results of the pieces of a partition, joined: the sum of counts, all values."""
+    columns = zip(*(block.X.load() for block in block_refs), strict=True)
+    joined = (list(chain.from_iterable(parts)) for parts in columns)
+    return [[sum(x)] if x and not isinstance(x[0], LabelCodes) else x for x in joined]
