@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
 from skfleet import config_context
-from skfleet.blocks import RowSet, row_blocks
+from skfleet.blocks import RowSet, _dask_align, row_blocks
 from skfleet.blocks._dask_pieces import is_read_by_rows
 from skfleet.blocks._dask_take import with_fewer_columns
 from skfleet.engine import counting
@@ -149,3 +149,19 @@ def test_a_target_alone_is_read_alone(files):
     assert reader == "['y']"
     np.testing.assert_array_equal(alone.compute(), frame["y"].compute()[:100])
     assert len(X) == 100
+
+
+def test_lengths_of_pieces_are_known(files, monkeypatch):
+    """A target in this process is cut like them, without a pass that counts."""
+    monkeypatch.setattr(_dask_align, "count_rows", None)
+    frame = dd.read_parquet(files)
+    with config_context(block_bytes=4_000):
+        X, y = CountedRows([frame[COLUMNS], frame["y"]], ()).take(RowSet(3000, [(50, 2500)]))
+        targets = y.compute().to_numpy()
+        rows = row_blocks(X, targets)
+        assert sum(rows.lengths) == len(targets) == 2450
+        assert len(rows.blocks) > 8
+        assert not any(block.X.files for block in rows.blocks)  # pieces are not halved
+        model = make_pipeline(SimpleImputer(), Ridge()).fit(X, targets)
+    expected = make_pipeline(SimpleImputer(), Ridge()).fit(X.compute(), targets)
+    np.testing.assert_allclose(model[-1].coef_, expected[-1].coef_)

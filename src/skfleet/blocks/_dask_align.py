@@ -44,24 +44,24 @@ def align(
     X: Any,
     collections: dict[str, Any],
     host: dict[str, np.ndarray],
+    lengths_of_pieces: Sequence[tuple[int, ...] | None] = (),
 ) -> tuple[int, ...] | None:
     """Repartition `keys` like X, in place; return the block lengths of X where they are known.
+
+    Collections that are read in pieces have `lengths_of_pieces`, where these are known.
 
     Rows are counted only if there is no other way: collections of unknown lengths and as many
     partitions are assumed to be aligned, which opening a block checks.
     """
     names = ["X", *collections]
-    sizes: list[Any] = [known_lengths(x) for x in (X, *collections.values())]
-    # of partitions that are read in pieces, the lengths of these are not known
-    sizes = [
-        size if size is None or len(size) == len(partitions) else None
-        for size, partitions in zip(sizes, keys, strict=True)
-    ]
+    sizes: list[Any] = list(lengths_of_pieces)
+    sizes = sizes or [known_lengths(x) for x in (X, *collections.values())]
     layouts = [(size, len(partitions)) for size, partitions in zip(sizes, keys, strict=True)]
     unlike = [i for i, layout in enumerate(layouts) if layout != layouts[0]]
     if unlike or host:
         unknown = [i for i in (0, *unlike) if sizes[i] is None]
-        for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
+        counts = count_rows(graph, [keys[i] for i in unknown]) if unknown else []
+        for i, lengths in zip(unknown, counts, strict=True):
             sizes[i] = lengths
     lengths = sizes[0]
     if lengths is None:

@@ -206,10 +206,10 @@ def dask_blocks(
     columns = {name: values for name, values in columns.items() if values is not None}
     collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
     host = {name: np.asarray(v) for name, v in columns.items() if not is_dask_collection(v)}
-    graph, keys, partitions, files = materialize(
+    graph, keys, partitions, files, known = materialize(
         [X, *collections.values()], piece_bytes=piece_bytes
     )
-    lengths = align(graph, keys, X, collections, host)
+    lengths = align(graph, keys, X, collections, host, known)
 
     starts = None if lengths is None else list(accumulate(lengths, initial=0))
     has_values = is_frame_collection(X) and dtype is not None
@@ -287,7 +287,7 @@ def fix_partitions(
     optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned, method=method)
     for i, x in zip(frames, optimized, strict=True):
         fixed[i] = x
-    graph, keys, partitions, files = joint_graph(fixed, piece_bytes, method=method)
+    graph, keys, partitions, files, _ = joint_graph(fixed, piece_bytes, method=method)
     check_order(graph, keys)
     lengths = [known_lengths(x) for x in collections]
     counted = [keys[i] for i, n in enumerate(lengths) if n is None]

@@ -36,7 +36,7 @@ from skfleet.blocks._dask_pieces import (
     readers_of_pieces,
     without_joins,
 )
-from skfleet.blocks._dask_take import is_part, lengths_of_part
+from skfleet.blocks._dask_take import is_part, lengths_of_part, lengths_of_pieces
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
 REORDERING_MODULES = {f"dask.dataframe.dask_expr.{name}" for name in ("_merge", "_shuffle")}
@@ -46,13 +46,15 @@ class JointGraph(NamedTuple):
     """One graph of several collections, and the keys of each one's partitions.
 
     `partitions` are the numbers of the partitions that pieces of them are of, where they are read
-    in pieces, and `files` names the readers.
+    in pieces, and `files` names the readers whose pieces may be read in halves. `lengths` are the
+    numbers of rows of the pieces of each collection that is a part of a split.
     """
 
     graph: Graph
     keys: list[list[Any]]
     partitions: list[int] | None = None
     files: str = ""
+    lengths: Sequence[tuple[int, ...] | None] = ()
 
 
 def joint_graph(
@@ -146,12 +148,17 @@ def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph
     if partitions is None:
         return None
     files = " ".join(sorted({reader._name for reader in readers_of_pieces(expression)}))
+    taken = [lengths_of_pieces(x) for x in expression.operands]
+    has_lengths = [known_lengths(x) is not None for x in collections]
+    lengths = [n if known else None for n, known in zip(taken, has_lengths, strict=True)]
     expression = expression.fuse()
     return JointGraph(
         expression.__dask_graph__() | futures_of(frames),
         [list(keys) for keys in expression.__dask_keys__()],
         partitions,
-        files,
+        # rows are taken of whole pieces
+        files if taken.count(None) == len(taken) else "",
+        lengths,
     )
 
 

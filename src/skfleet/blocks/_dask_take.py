@@ -228,3 +228,9 @@ def part_of_pieces(part: AlignedPart, n_pieces: Sequence[int]) -> Any:
         return TakePieces(rows.frame, cuts)
     root = SplitRoot(tokenize(part.root, n_pieces), len(chosen))
     return AlignedPart(TakeRows(rows.frame, chosen, cuts), root)
+
+
+def lengths_of_pieces(expression: Any) -> tuple[int, ...] | None:
+    """Return the numbers of rows that are taken of pieces of partitions; None if none are."""
+    node = next(iter(expression.find_operations((TakePieces, TakeRows))), None)
+    return None if node is None else tuple(cut.n_taken for cut in node.cuts)
