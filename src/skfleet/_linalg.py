@@ -20,10 +20,14 @@ from skfleet._array import (
     namespace,
     to_host,
 )
-from skfleet._sparse import gram_of_sparse, hstack_sparse
+from skfleet._sparse import (
+    MIN_SLICE_ROWS,
+    ROWS_TOGETHER,
+    SLICE_ELEMENTS,
+    gram_of_sparse,
+    hstack_sparse,
+)
 
-# A slice of about a megabyte fits a core's cache; matrix products of fewer rows are slow.
-SLICE_ELEMENTS, MIN_SLICE_ROWS = 2**17, 256
 # Types that may have the values of a kind of type, from the narrowest on.
 _INTEGERS = ("uint8", "int8", "uint16", "int16")
 NARROW_TYPES = {"f": (*_INTEGERS, "float32"), "i": _INTEGERS, "u": _INTEGERS}
@@ -31,8 +35,6 @@ NARROW_TYPES = {"f": (*_INTEGERS, "float32"), "i": _INTEGERS, "u": _INTEGERS}
 SINGLE_PRECISION_ROWS = 256
 # Products in single precision next to the width of their range, up to which three digits are left.
 MAX_CANCELLATION = 1e3
-# Rows of a large product that are made at a time.
-ROWS_TOGETHER = 64
 # Rows on a device that are reduced together. CuPy has ceil(n_columns / 32) thread blocks work down
 # rows in C order, and as many for each run of them.
 RUN_ROWS = 512

@@ -9,18 +9,18 @@ import numpy as np
 from scipy import sparse
 
 # Part of the rows in which a column of a sparse matrix has values, from which on it is multiplied
-# as a dense one; and the rows of which that is known.
-DENSE_COLUMN, SAMPLED_ROWS = 0.25, 2**12
-# Rows of a product that are made at a time, and elements of dense rows that are weighted at a time.
-ROWS_TOGETHER, SLICE_ELEMENTS = 64, 2**17
+# as a dense one.
+DENSE_COLUMN = 0.25
+# Rows of a large product that are made at a time.
+ROWS_TOGETHER = 64
+# A slice of about a megabyte fits a core's cache; matrix products of fewer rows are slow.
+SLICE_ELEMENTS, MIN_SLICE_ROWS = 2**17, 256
 
 
 def gram_of_sparse(X: Any, weights: np.ndarray | None) -> np.ndarray:
     """Return X.T @ diag(weights) @ X; columns with many values are multiplied as dense ones."""
     (n_rows, n_columns), X = X.shape, X.tocsr()
-    n_sampled = min(n_rows, SAMPLED_ROWS)
-    counts = np.bincount(X.indices[: X.indptr[n_sampled]], minlength=n_columns)
-    is_dense = counts > n_sampled * DENSE_COLUMN
+    is_dense = np.bincount(X.indices, minlength=n_columns) > n_rows * DENSE_COLUMN
     if is_dense.sum() < 2:
         return np.asarray(_times_weights(X, weights).T.dot(X).toarray(), dtype=np.float64)
     # SciPy takes columns by number faster than as a slice
@@ -50,7 +50,7 @@ def _dense_gram(X: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Return X.T @ diag(weights) @ X for host rows, which are weighted in a core's cache."""
     if weights is None:
         return X.T @ X
-    step = max(SLICE_ELEMENTS // X.shape[1], 1)
+    step = max(SLICE_ELEMENTS // X.shape[1], MIN_SLICE_ROWS)
     product = np.zeros((X.shape[1], X.shape[1]))
     for low in range(0, len(X), step):
         rows = X[low : low + step]

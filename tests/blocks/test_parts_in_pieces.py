@@ -1,5 +1,7 @@
 """Parts of splits of Parquet files are read in pieces, as the files are, with the same answers."""
 
+from collections import OrderedDict
+
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -10,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
 from skfleet import config_context
-from skfleet.blocks import RowSet, _dask_align, row_blocks
+from skfleet.blocks import RowSet, _dask_align, _file_parts, halve_pieces, row_blocks
 from skfleet.blocks._dask_pieces import is_read_by_rows
 from skfleet.blocks._dask_take import with_fewer_columns
 from skfleet.engine import counting
@@ -165,3 +167,41 @@ def test_lengths_of_pieces_are_known(files, monkeypatch):
         model = make_pipeline(SimpleImputer(), Ridge()).fit(X, targets)
     expected = make_pipeline(SimpleImputer(), Ridge()).fit(X.compute(), targets)
     np.testing.assert_allclose(model[-1].coef_, expected[-1].coef_)
+
+
+def test_rows_that_are_dropped_after_a_split(files):
+    frame = dd.read_parquet(files)
+
+    def work():
+        train, _ = train_test_split(frame, random_state=0)
+        rows = train[train["a"] > 0]
+        return len(row_blocks(rows[["a", "c"]]).blocks), Ridge().fit(rows[["a", "c"]], rows["y"])
+
+    (n_pieces, found), (n_blocks, expected) = in_pieces_and_whole(work)
+    assert n_pieces > 4 * n_blocks
+    np.testing.assert_allclose(found.coef_, expected.coef_)
+
+
+@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of Dask
+def test_answers_of_parts_are_written_in_pieces(files, tmp_path):
+    frame = dd.read_parquet(files)[[*COLUMNS, "y"]]
+
+    def work():
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        train, test = train_test_split(frame, random_state=0)
+        model = make_pipeline(SimpleImputer(), Ridge()).fit(train[COLUMNS], train["y"])
+        test.assign(answer=model.predict(test[COLUMNS])).to_parquet(folder)
+        return pd.read_parquet(folder), len(list(folder.glob("*.parquet")))
+
+    (found, n_files), (expected, n_files_of_whole) = in_pieces_and_whole(work)
+    assert n_files == n_files_of_whole == len(LENGTHS)
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_rows_are_counted_where_pieces_have_been_halved(files, monkeypatch, cluster_client):
+    monkeypatch.setattr(_file_parts, "_n_parts", OrderedDict())
+    frame = dd.read_parquet(files)
+    with cluster_client.as_current(), config_context(block_bytes=4_000):
+        assert halve_pieces(list(row_blocks(frame[COLUMNS]).blocks)) == 2
+        rows = CountedRows([frame[COLUMNS]], [])
+        assert rows.lengths == [tuple(LENGTHS)]

@@ -113,8 +113,8 @@ def test_a_stream_that_failed_is_closed(opened, source):
 def places(sizes, worker_threads):
     found = places_of_pieces([[None] * n for n in sizes], worker_threads)
     names = [(k, i) for k, n in enumerate(sizes) for i in range(n)]
-    order = sorted(zip(found, names, strict=True), key=lambda pair: -pair[0].priority)
-    return [(place.worker, name) for place, name in order]
+    order = sorted(zip(found, names, strict=True), key=lambda pair: -pair[0][1])
+    return [(worker, name) for (worker, _), name in order]
 
 
 def test_a_worker_takes_one_partition_after_the_other():

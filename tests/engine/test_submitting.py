@@ -1,12 +1,13 @@
 """Calls that are submitted together, values that are kept for tasks, and news ahead of the end."""
 
+import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, wait
+from distributed import Client, get_worker, wait
 from threadpoolctl import threadpool_info
 
 from skfleet import Fleet, config_context
-from skfleet.blocks import Block
+from skfleet.blocks import Block, row_blocks
 from skfleet.engine import (
     Call,
     LocalEngine,
@@ -154,3 +155,17 @@ def test_who_asks_for_cpus_may_use_them():
         assert engine.gather(engine.submit_all([Call(blas_threads, ())])) == [1]
         many = engine.gather(engine.submit_all([Call(blas_threads, ())], resources=two))
         assert many == [2]
+
+
+def where(_):
+    return get_worker().address
+
+
+def test_tasks_on_blocks_that_share_work_go_where_they_are_asked_to(mixed_fleet):
+    X = da.random.default_rng(0).normal(size=(40, 2), chunks=(5, 2))
+    gpu = ResourceRequest.of({"GPU": 1})
+    with mixed_fleet.as_current():
+        blocks = row_blocks(X / X.std(axis=0)).blocks
+        engine = fleet_engine(mixed_fleet)
+        places = engine.gather(engine.map(where, blocks, name="where", resources=gpu))
+        assert {tuple(engine.offers[place]) for place in places} == {("GPU",)}

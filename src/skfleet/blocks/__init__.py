@@ -30,7 +30,7 @@ from skfleet.blocks._containers import (
 )
 from skfleet.blocks._dask_futures import check_rows, fetch
 from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
-from skfleet.blocks._file_parts import halve_pieces, in_parts, open_parts
+from skfleet.blocks._file_parts import halve_pieces, in_parts, open_parts, parts_of
 from skfleet.blocks._folds import Folds, as_folds, class_in_scikit_learn, make_folds, row_numbers
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
@@ -123,6 +123,7 @@ __all__ = [
     "open_parts",
     "paired_with",
     "partition_lengths",
+    "parts_of",
     "persist_together",
     "row_blocks",
     "row_numbers",

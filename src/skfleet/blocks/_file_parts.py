@@ -54,11 +54,16 @@ def _references(value: Any) -> Iterator[BlockRef]:
             yield from _references(item)
 
 
+def parts_of(ref: BlockRef) -> list[Any]:
+    """Return the parts in which a block is read, one where it is read whole."""
+    return ref.X.parts() if getattr(ref.X, "n_parts", 1) > 1 else [ref.X]
+
+
 def open_parts(refs: Iterable[BlockRef]) -> Iterator[Block]:
     """Yield blocks, those that are read in parts part by part: one is in memory at a time."""
     for ref in refs:
         row_offset = ref.row_offset
-        for part in ref.X.parts() if getattr(ref.X, "n_parts", 1) > 1 else [ref.X]:
+        for part in parts_of(ref):
             block = open_block(ref._replace(X=part, row_offset=row_offset))
             row_offset = None if row_offset is None else row_offset + block.n_rows
             yield block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -22,11 +23,13 @@ from skfleet.blocks import (
     n_rows_if_known,
     n_rows_of,
     partition_lengths,
+    parts_of,
     source_of_rows,
     take_row_set,
     take_rows,
 )
 from skfleet.engine._counters import log_pass
+from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._select import engine_for
 
 
@@ -117,13 +120,14 @@ def _count(blocks: Sequence[BlockRef]) -> list[list[Any]]:
     """Return the results of the tasks that count rows and read values, by collection."""
     engine = engine_for(RowBlocks(tuple(blocks), None, 1, None, on_dask=True))
     groups = by_partition(blocks)
-    results = engine.gather(engine.map(_load, groups, name="count-rows"))
+    results = gather_or_halve(engine, partial(engine.map, _load, name="count-rows"), groups)
     log_pass("count-rows", len(blocks), len(groups))
     return [list(chain.from_iterable(parts)) for parts in zip(*results, strict=True)]
 
 
 def _load(block_refs: Sequence[BlockRef]) -> list[list[Any]]:
     """Return the results of the pieces of a partition, joined: the sum of counts, all values."""
-    columns = zip(*(block.X.load() for block in block_refs), strict=True)
+    pieces = chain.from_iterable(map(parts_of, block_refs))
+    columns = zip(*(piece.load() for piece in pieces), strict=True)
     joined = (list(chain.from_iterable(parts)) for parts in columns)
     return [[sum(x)] if x and not isinstance(x[0], LabelCodes) else x for x in joined]

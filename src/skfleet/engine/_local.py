@@ -229,13 +229,12 @@ class LocalEngine:
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
         fit = can_have_cache(rows, 1, self.memory_limit)
-        blocks = (
-            block._replace(cache=BlockCache())
-            if not isinstance(block.X, LazyBlock) or (fit and is_cached(block))
-            else block
-            for block in rows.blocks
-        )
-        return replace(rows, blocks=tuple(blocks))
+
+        def with_cache(block: BlockRef) -> BlockRef:
+            is_lazy = isinstance(block.X, LazyBlock) and not (fit and is_cached(block))
+            return block if is_lazy else block._replace(cache=BlockCache())
+
+        return replace(rows, blocks=tuple(map(with_cache, rows.blocks)))
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
         return any(block.to_device or isinstance(block.X, LazyBlock) for block in rows.blocks)

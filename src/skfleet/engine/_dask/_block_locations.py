@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed import Client, Future
 
@@ -114,31 +114,22 @@ def _split_by_size(
     return groups
 
 
-class Place(NamedTuple):
-    """The worker that a task runs on if it is there, and the priority of the task."""
-
-    worker: str | None
-    priority: float
-
-    @property
-    def annotation(self) -> dict[str, Any]:
-        if self.worker is None:
-            return {"priority": self.priority}
-        return {
-            "priority": self.priority, "workers": [self.worker], "allow_other_workers": True
-        }  # fmt: skip
+def worker_options(address: str | None) -> dict[str, Any]:
+    """Return the scheduler's options for a task that runs on a worker if it is there."""
+    return {} if address is None else {"workers": [address], "allow_other_workers": True}
 
 
 def places_of_pieces(
     groups: Sequence[Sequence[BlockRef]], worker_threads: Mapping[str, int]
-) -> list[Place]:
-    """Return the places of blocks that are pieces of partitions, of which each has one worker.
+) -> list[tuple[str | None, float]]:
+    """Return the worker and the priority for each block that is a piece of a partition.
 
-    The workers take a partition for each thread at a time. A partition of one piece goes anywhere.
+    The pieces of a partition have one worker. The workers take a partition for each thread at a
+    time. A partition of one piece goes anywhere.
     """
     n_threads = sum(worker_threads.values()) or 1
     pieces = [(k // n_threads, i, k) for k, group in enumerate(groups) for i in range(len(group))]
     ranks = {piece: rank for rank, piece in enumerate(sorted(pieces))}
     workers = cycle(worker_threads or [None])
     chosen = [next(workers) if len(group) > 1 else None for group in groups]
-    return [Place(chosen[piece[2]], -ranks[piece] / len(pieces)) for piece in pieces]
+    return [(chosen[piece[2]], -ranks[piece] / len(pieces)) for piece in pieces]

@@ -30,6 +30,7 @@ from skfleet.engine._dask._block_locations import (
     is_persisted,
     is_resident,
     places_of_pieces,
+    worker_options,
 )
 from skfleet.engine._dask._client import check_workers, scheduler_workers, seceded, wait_for_workers
 from skfleet.engine._dask._disk_blocks import persisted_block, should_store, store_block
@@ -122,9 +123,7 @@ class DaskEngine:
 
         It runs on the `worker` of this address, or elsewhere where that is gone.
         """
-        options = self._task_options(resources, priority)
-        if worker is not None:
-            options |= {"workers": [worker], "allow_other_workers": True}
+        options = self._task_options(resources, priority) | worker_options(worker)
         args = in_parts(args)
         add_counts(tasks=1, **reads_of(args))
         args = substitute_futures(args)
@@ -207,7 +206,7 @@ class DaskEngine:
                 self.submit(call, item, *args, name=name, resources=resources)
                 for call, item in zip(funcs, items, strict=True)
             ]
-        return self._map_delayed(func, items, *args, name=name)
+        return self._map_delayed(func, items, *args, name=name, resources=resources)
 
     def _map_delayed(
         self,
@@ -215,7 +214,8 @@ class DaskEngine:
         items: Sequence[Any],
         *args: Any,
         name: str,
-        annotations: Iterable[dict[str, Any]] = repeat({}),
+        resources: ResourceRequest = ANY_WORKER,
+        annotations: Sequence[dict[str, Any]] = (),
     ) -> list[Task]:
         """Submit func(item, *args) for items that share a subgraph, with annotations for each."""
         n_tasks, delayed_items = with_shared_subgraph(in_parts(items))
@@ -223,10 +223,10 @@ class DaskEngine:
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(limit_threads(func, ANY_WORKER), pure=False)
         tasks = []
-        for item, annotation in zip(delayed_items, annotations, strict=False):
+        for item, annotation in zip(delayed_items, annotations or repeat({}), strict=False):
             with dask.annotate(**annotation):
                 tasks.append(call(item, *args, dask_key_name=_new_key(name)))
-        options = self._task_options(resources=ANY_WORKER, priority=0)
+        options = self._task_options(resources, 0)
         with no_large_graph_warning():
             return self.client.compute(tasks, optimize_graph=False, **options)
 
@@ -239,11 +239,11 @@ class DaskEngine:
         """
         places = places_of_pieces(by_partition(blocks), self.worker_threads())
         if has_shared_subgraph(blocks):
-            annotations = [place.annotation for place in places]
+            annotations = [{"priority": p, **worker_options(w)} for w, p in places]
             return self._map_delayed(func, blocks, name=name, annotations=annotations)
         return [
-            self.submit(func, block, name=name, worker=place.worker, priority=place.priority)
-            for block, place in zip(blocks, places, strict=True)
+            self.submit(func, block, name=name, worker=worker, priority=priority)
+            for block, (worker, priority) in zip(blocks, places, strict=True)
         ]
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:

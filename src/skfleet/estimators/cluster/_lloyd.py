@@ -85,7 +85,7 @@ class LloydSolver:
         return LloydResult(centers, result.inertia, n_iter, result.n_members)
 
     def _step(self, centers: np.ndarray, *args: Any, **outputs: bool) -> LloydStep:
-        outputs["is_deterministic"] = get_config().deterministic
+        outputs |= {"is_deterministic": get_config().deterministic}
         return LloydStep(Centers(centers, self.mean, self.rows.dtype), *args, **outputs)
 
     def _relocate(
