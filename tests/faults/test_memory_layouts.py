@@ -1,13 +1,14 @@
 """Files, row groups and types at random, on workers with little memory beside their imports."""
 
 import os
+from functools import partial
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from bench_larger import Memory
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from sklearn import compose, impute, linear_model, naive_bayes, preprocessing
 from sklearn.pipeline import make_pipeline
@@ -74,10 +75,12 @@ def regression(steps, preparation, scaler, encoder, model, columns):
 OURS = [estimators.ColumnTransformer, estimators.SimpleImputer, estimators.StandardScaler]
 OURS += [estimators.OneHotEncoder, estimators.Ridge]
 THEIRS = [compose.ColumnTransformer, impute.SimpleImputer, preprocessing.StandardScaler]
-THEIRS += [preprocessing.OneHotEncoder, linear_model.Ridge]
+# which by default iterates to four digits where rows are sparse
+THEIRS += [preprocessing.OneHotEncoder, partial(linear_model.Ridge, tol=1e-10)]
 
 
-@settings(max_examples=n_examples(6, 40), deadline=None)
+# a failing example takes too long to be made smaller
+@settings(max_examples=n_examples(6, 40), deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(layout=layouts(), spare=LIMITS, seed=st.integers(0, 2**32 - 1))
 def test_answers_are_right_and_no_worker_dies(tmp_path_factory, idle_bytes, layout, spare, seed):
     folder = tmp_path_factory.mktemp("layout")
