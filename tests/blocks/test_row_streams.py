@@ -91,6 +91,16 @@ def test_two_threads_have_two(opened, source):
     assert all(stream.is_closed for stream in opened)
 
 
+def test_two_threads_that_take_turns_have_two(opened, source):
+    streams, files = OpenStreams(), [source(0), source(1)]
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        for i in range(N_PIECES):
+            for thread, file in zip((one, other), files, strict=True):
+                thread.submit(read, streams, file, i).result()
+    assert len(opened) == 2
+    assert all(stream.is_closed for stream in opened)
+
+
 def test_what_was_left_of_a_file_is_closed_where_it_begins_again(opened, source):
     streams, file = OpenStreams(), source(0)
     for i in (0, 1, 0, 1):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -115,13 +116,14 @@ class RowStream:
 class OpenStreams:
     """The streams that threads have left open after a piece, to be read on by any of them.
 
-    There are never more streams, in use and left open, than threads have used at a time.
+    There are never more streams, in use and left open, than threads that have read and live.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._left: OrderedDict[Any, RowStream] = OrderedDict()
-        self._n_used, self._max_used = 0, 1
+        self._threads: WeakSet[threading.Thread] = WeakSet()
+        self._n_used = 0
 
     @contextmanager
     def reading(
@@ -134,8 +136,9 @@ class OpenStreams:
             # the first piece may be of a file that has been written again
             stream = self._left.pop((of_file, piece), None) if piece.i else None
             self._n_used += 1
-            self._max_used = max(self._max_used, self._n_used)
-            while self._left and self._n_used + len(self._left) > self._max_used:
+            self._threads.add(threading.current_thread())
+            n_threads = sum(thread.is_alive() for thread in self._threads)
+            while self._left and self._n_used + len(self._left) > n_threads:
                 closed.append(self._left.popitem(last=False)[1])
         for other in closed:
             other.close()
