@@ -1,5 +1,7 @@
 """Large partitions of Parquet files are read in pieces, with the rows that Dask reads."""
 
+import time
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -23,6 +25,7 @@ from skfleet.engine._dask import _memory
 from skfleet.estimators import (
     BlockwiseVotingRegressor,
     ColumnTransformer,
+    KMeans,
     LinearRegression,
     LogisticRegression,
     NearestNeighbors,
@@ -303,6 +306,35 @@ def test_tasks_read_whole_partitions_on_a_cluster(tmp_path, cluster_client):
     assert counts.tasks == 4  # one per partition, and one that combines
     expected = preprocessing.StandardScaler().fit(frame[["a", "b", "c"]].compute())
     np.testing.assert_allclose(scaler.mean_, expected.mean_)
+
+
+@pytest.mark.parametrize("is_filled", [False, True], ids=["rows", "behind a fitted imputer"])
+def test_workers_share_a_file_and_each_reads_on_to_the_end_of_its_run(
+    tmp_path, monkeypatch, cluster_client, is_filled
+):
+    frame = dd.read_parquet(write(tmp_path, [8_000], row_group_size=8_000))[["b", "c"]]
+    model = KMeans(2, n_init=1, max_iter=3, random_state=0)
+    model = make_pipeline(SimpleImputer().fit(frame.head(1_000)), model) if is_filled else model
+    opened, read = [], RowStream.read
+    read_groups = RowStream._read_groups
+
+    def counted(self, groups):
+        opened.append(self)
+        return read_groups(self, groups)
+
+    def slow_read(self, low, high):
+        time.sleep(0.03)  # an idle worker would take pieces from the other one's end
+        return read(self, low, high)
+
+    monkeypatch.setattr(RowStream, "_read_groups", counted)
+    monkeypatch.setattr(RowStream, "read", slow_read)
+    settings = {"keep_blocks": False, "disk_cache": True}
+    with cluster_client.as_current(), config_context(block_bytes=10_000, **settings):
+        with counting() as counts:
+            X = model[0].transform(frame) if is_filled else frame
+            (model[-1] if is_filled else model).fit(X)
+    assert counts.cache_reads > counts.loads > 10
+    assert len(opened) == 2, "one for each worker"
 
 
 @pytest.mark.parametrize(

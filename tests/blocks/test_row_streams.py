@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from types import SimpleNamespace
 
 import dask.dataframe as dd
 import numpy as np
@@ -12,9 +13,9 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 from skfleet import config_context
-from skfleet.blocks import _row_streams
+from skfleet.blocks import BlockRef, _row_streams
 from skfleet.blocks._row_streams import FileRows, OpenStreams, Piece
-from skfleet.engine._dask._block_locations import places_of_pieces
+from skfleet.engine._dask._block_locations import places_of_pieces, runs_of_pieces
 from skfleet.estimators import ColumnTransformer, LogisticRegression, OneHotEncoder, StandardScaler
 
 N_ROWS, N_PIECES = 1000, 5
@@ -138,6 +139,25 @@ def test_a_worker_takes_one_partition_after_the_other():
 def test_two_threads_of_a_worker_take_two_partitions():
     order = places([2, 2, 2], {"a": 2})
     assert [name for _, name in order] == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n_threads", "expected"),
+    [
+        ([5], 1, [5]),
+        ([5], 2, [2, 3]),
+        ([9], 16, [2, 2, 2, 3]),
+        ([2], 4, [1, 1]),
+        ([4, 4, 4], 4, [4, 4, 4]),
+        ([4, 1], 4, [2, 2, 1]),
+        ([], 2, []),
+    ],
+)
+def test_idle_threads_get_runs_of_pieces(sizes, n_threads, expected):
+    blocks = [BlockRef(SimpleNamespace(partition=k)) for k, n in enumerate(sizes) for _ in range(n)]
+    runs = runs_of_pieces(blocks, n_threads)
+    assert [len(run) for run in runs] == expected
+    assert [block for run in runs for block in run] == blocks
 
 
 def test_whole_partitions_go_anywhere():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
 from distributed import Client, Future
@@ -17,6 +17,9 @@ from skfleet.engine._disk_cache import is_cached
 # Parts of a device's memory of which one task's blocks take at most one. Dask brings back all that
 # it has spilled of a task's blocks, and of the next one's meanwhile.
 DEVICE_PARTS = 4
+# Runs into which the pieces of a partition are split for idle threads. All but the first may have
+# to skip what is before them in the file.
+MAX_RUNS = 4
 # A worker's label and the size of its device do not change: a description may be so old.
 DESCRIPTION_SECONDS = 60.0
 
@@ -51,18 +54,20 @@ def futures_of(block: BlockRef) -> list[Future]:
 def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
     """Group blocks by the worker that has most parts of each; any other block is a group.
 
-    So are the pieces of a partition, which a task reads one after the other.
+    So are the pieces of a partition, or runs of them, which a task reads one after the other.
     Of one worker, blocks in memory are one group; of a GPU worker, as many as take a part of its
     device's memory. Those on its disk are one for each thread, which maps one at a time.
     """
+    workers = scheduler_workers(client, max_age=DESCRIPTION_SECONDS)
     on_workers = [block for block in blocks if is_on_worker(block)]
-    single = by_partition([block for block in blocks if not is_on_worker(block)])
+    n_threads = sum(worker["nthreads"] for worker in workers.values())
+    single = runs_of_pieces([block for block in blocks if not is_on_worker(block)], n_threads)
     if not on_workers:
         return single
     futures = {f.key: f for block in on_workers for f in futures_of(block)}
     holders = client.who_has(list(futures.values()))
-    n_threads, workers = client.nthreads(), scheduler_workers(client, max_age=DESCRIPTION_SECONDS)
-    groups: dict[str, list[BlockRef]] = {address: [] for address in n_threads}
+    threads = client.nthreads()
+    groups: dict[str, list[BlockRef]] = {address: [] for address in threads}
     lost = []
     for block in on_workers:
         n_parts: dict[str, int] = defaultdict(int)
@@ -82,8 +87,8 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
             single.append([block])
     split = []
     for address, group in groups.items():
-        parts = split_mapped(group, n_threads[address])
-        limit = _device_limit(workers.get(address, {}), n_threads[address])
+        parts = split_mapped(group, threads[address])
+        limit = _device_limit(workers.get(address, {}), threads[address])
         if limit and len(group) > 1:
             n_bytes = client.nbytes([f.key for b in group for f in futures_of(b)], summary=False)
             parts = [part for whole in parts for part in _split_by_size(whole, n_bytes, limit)]
@@ -114,6 +119,23 @@ def _split_by_size(
     return groups
 
 
+def runs_of_pieces(blocks: Sequence[BlockRef], n_threads: int) -> list[list[BlockRef]]:
+    """Group blocks that are pieces of a partition; others are alone.
+
+    Where there are several threads for each partition, its pieces are split into a run for each.
+    """
+    groups = by_partition(blocks)
+    n_runs = min(n_threads // max(1, len(groups)), MAX_RUNS)
+    return [run for group in groups for run in _split_evenly(group, n_runs)]
+
+
+def _split_evenly(blocks: list[BlockRef], n: int) -> list[list[BlockRef]]:
+    """Split blocks, in order, into at most n parts of about as many."""
+    n = max(1, min(n, len(blocks)))
+    bounds = [len(blocks) * i // n for i in range(n + 1)]
+    return [blocks[low:high] for low, high in pairwise(bounds)]
+
+
 def worker_options(address: str | None) -> dict[str, Any]:
     """Return the scheduler's options for a task that runs on a worker if it is there."""
     return {} if address is None else {"workers": [address], "allow_other_workers": True}
@@ -122,10 +144,10 @@ def worker_options(address: str | None) -> dict[str, Any]:
 def places_of_pieces(
     groups: Sequence[Sequence[BlockRef]], worker_threads: Mapping[str, int]
 ) -> list[tuple[str | None, float]]:
-    """Return the worker and the priority for each block that is a piece of a partition.
+    """Return the worker and the priority for each block in groups of pieces.
 
-    The pieces of a partition have one worker. The workers take a partition for each thread at a
-    time. A partition of one piece goes anywhere.
+    The pieces of a group have one worker. The workers take a group for each thread at a time. A
+    group of one piece goes anywhere.
     """
     n_threads = sum(worker_threads.values()) or 1
     pieces = [(k // n_threads, i, k) for k, group in enumerate(groups) for i in range(len(group))]

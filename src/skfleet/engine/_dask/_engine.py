@@ -21,7 +21,7 @@ from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
-from skfleet.blocks import BlockRef, RowBlocks, by_partition, in_parts, persist_together
+from skfleet.blocks import BlockRef, RowBlocks, in_parts, persist_together
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._block_locations import (
     futures_of,
@@ -30,6 +30,7 @@ from skfleet.engine._dask._block_locations import (
     is_persisted,
     is_resident,
     places_of_pieces,
+    runs_of_pieces,
     worker_options,
 )
 from skfleet.engine._dask._client import check_workers, scheduler_workers, seceded, wait_for_workers
@@ -52,6 +53,7 @@ from skfleet.engine._dask._serialize import Pickled
 from skfleet.engine._dask._task_events import DaskCompletionQueue
 from skfleet.engine._dask._wait import completed, gather
 from skfleet.engine._dask._worker_functions import (
+    call_after,
     limit_threads,
     load_block,
     new_block_cache,
@@ -215,36 +217,53 @@ class DaskEngine:
         *args: Any,
         name: str,
         resources: ResourceRequest = ANY_WORKER,
-        annotations: Sequence[dict[str, Any]] = (),
+        annotations: Sequence[dict[str, Any]] | None = None,
+        waits: Sequence[bool] | None = None,
     ) -> list[Task]:
-        """Submit func(item, *args) for items that share a subgraph, with annotations for each."""
+        """Submit func(item, *args) for items that share a subgraph, with annotations for each.
+
+        What `waits` gets the result of the call before it as a further argument.
+        """
         n_tasks, delayed_items = with_shared_subgraph(in_parts(items))
         add_counts(tasks=n_tasks + len(items), **reads_of(delayed_items))
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(limit_threads(func, ANY_WORKER), pure=False)
-        tasks = []
-        for item, annotation in zip(delayed_items, annotations or repeat({}), strict=False):
+        tasks: list[Delayed] = []
+        options = annotations or repeat({}), waits or repeat(False)
+        for item, annotation, wait in zip(delayed_items, *options, strict=False):
+            before = tasks[-1:] if wait else []
             with dask.annotate(**annotation):
-                tasks.append(call(item, *args, dask_key_name=_new_key(name)))
-        options = self._task_options(resources, 0)
+                tasks.append(call(item, *args, *before, dask_key_name=_new_key(name)))
         with no_large_graph_warning():
-            return self.client.compute(tasks, optimize_graph=False, **options)
+            return self.client.compute(
+                tasks, optimize_graph=False, **self._task_options(resources, 0)
+            )
 
     def _map_partitions(
         self, func: Callable[..., Any], blocks: Sequence[BlockRef], *, name: str
     ) -> list[Task]:
-        """Submit func(block) for every block, and the pieces of a partition to one worker.
+        """Submit func(block) for every block, and a run of a partition's pieces to one worker.
 
-        It reads on from one piece to the next; tasks of one priority would run in any order.
+        It reads on from one piece to the next; tasks of one priority would run in any order. If
+        there is a thread for each run, pieces wait for the one before them: an idle worker would
+        take them, and read all that is before them again.
         """
-        places = places_of_pieces(by_partition(blocks), self.worker_threads())
+        threads = self.worker_threads()
+        n_threads = sum(threads.values())
+        runs = runs_of_pieces(blocks, n_threads)
+        places = places_of_pieces(runs, threads)
+        waits = [len(runs) <= n_threads and i > 0 for run in runs for i in range(len(run))]
+        func = partial(call_after, func)
         if has_shared_subgraph(blocks):
             annotations = [{"priority": p, **worker_options(w)} for w, p in places]
-            return self._map_delayed(func, blocks, name=name, annotations=annotations)
-        return [
-            self.submit(func, block, name=name, worker=worker, priority=priority)
-            for block, (worker, priority) in zip(blocks, places, strict=True)
-        ]
+            return self._map_delayed(func, blocks, name=name, annotations=annotations, waits=waits)
+        tasks: list[Task] = []
+        for block, (worker, priority), wait in zip(blocks, places, waits, strict=True):
+            before = tasks[-1:] if wait else []
+            tasks.append(
+                self.submit(func, block, *before, name=name, worker=worker, priority=priority)
+            )
+        return tasks
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the results in order; after a failure the other tasks are cancelled."""

@@ -40,6 +40,11 @@ def run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
     return func(*args, n_threads=get_worker().state.nthreads)
 
 
+def call_after(func: Callable[[Any], Any], arg: Any, *before: Any) -> Any:
+    """Return func(arg), in a task that waited for the results before it."""
+    return func(arg)
+
+
 def load_block(block_ref: BlockRef) -> Block:
     """Load a block into the memory of the worker that runs this, with an empty cache."""
     return open_block(block_ref)._replace(cache=BlockCache())
