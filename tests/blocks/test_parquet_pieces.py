@@ -329,10 +329,13 @@ def test_workers_share_a_file_and_each_reads_on_to_the_end_of_its_run(
     monkeypatch.setattr(RowStream, "_read_groups", counted)
     monkeypatch.setattr(RowStream, "read", slow_read)
     settings = {"keep_blocks": False, "disk_cache": True}
-    with cluster_client.as_current(), config_context(block_bytes=10_000, **settings):
-        with counting() as counts:
-            X = model[0].transform(frame) if is_filled else frame
-            (model[-1] if is_filled else model).fit(X)
+    with (
+        cluster_client.as_current(),
+        config_context(block_bytes=10_000, **settings),
+        counting() as counts,
+    ):
+        X = model[0].transform(frame) if is_filled else frame
+        (model[-1] if is_filled else model).fit(X)
     assert counts.cache_reads > counts.loads > 10
     assert len(opened) == 2, "one for each worker"
 

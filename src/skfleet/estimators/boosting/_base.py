@@ -268,17 +268,21 @@ class BoostedEstimator(DocumentationLink):
         n_eval = max((part.n_rows for part in evals if part is not None), default=0)
         width = meta_of(inputs.X).shape[1]
         block = max(survey.n_bytes for survey in stored.surveys)
+        density = stored.n_values / max(1, stored.n_rows * width)
         threads = launcher.threads[:n_ranks]
         for n_threads, limit in zip(threads, launcher.memory_limits, strict=False):
             n_rows = -(-stored.n_rows * n_threads // sum(threads)) + n_eval
-            n_bytes = self._binned_bytes(n_rows, width, n_outputs) + 2 * block
+            n_bytes = self._binned_bytes(n_rows, width, n_outputs, density) + 2 * block
             logger.debug("a rank takes about %.0f MB of %.0f", n_bytes / 1e6, limit / 1e6)
             if n_bytes > MEMORY_SHARE * limit:
                 return False
         return True
 
-    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
-        """Return an estimate of the memory that a rank's binned rows take in training."""
+    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int, density: float) -> float:
+        """Return an estimate of the memory that a rank's binned rows take in training.
+
+        `density` is the share of values that are not missing.
+        """
         raise NotImplementedError
 
     def _store(self, launcher: Any, blocks: Any) -> StoredRows:

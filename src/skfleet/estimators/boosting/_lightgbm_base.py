@@ -253,7 +253,7 @@ class LightGBMEstimator(BoostedEstimator):
             )
         return plain, params, metrics, objective
 
-    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
+    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int, density: float) -> float:
         # a byte for each bin; beside them a label, a weight, and of each output a score in double
         # precision, a gradient, a Hessian and the position of the row
         n_sampled = min(self.subsample_for_bin, n_rows)

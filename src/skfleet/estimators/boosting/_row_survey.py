@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from skfleet._array import to_host
+from skfleet._array import dtype_of, namespace, to_host
 from skfleet._linalg import is_sparse, row_bytes
 from skfleet._validation import unique_values
 from skfleet.blocks import Block, BlockRef, is_frame, open_block, slice_rows
@@ -26,12 +26,14 @@ N_CHECKED = 10
 class BlockSurvey(NamedTuple):
     """Counts and labels of a block.
 
+    `n_values` are the values that are not missing, or the stored ones of sparse rows.
     `query_starts` are the first rows of runs of one query, `query_ids` their queries.
     """
 
     n_rows: int
     n_bytes: int
     checksum: int
+    n_values: int
     labels: np.ndarray | None = None
     has_missing_y: bool = False
     categories: dict[Any, Any] | None = None
@@ -59,8 +61,28 @@ def survey_block(block_ref: BlockRef, has_labels: bool) -> BlockSurvey:
     checksum = zlib.crc32(b"".join(map(_as_bytes, (y, *ends))))
     n_bytes = block.n_rows * row_bytes(X)
     return BlockSurvey(
-        block.n_rows, n_bytes, checksum, labels, is_missing, categories_of(X), starts, ids
+        block.n_rows,
+        n_bytes,
+        checksum,
+        _count_values(X),
+        labels,
+        is_missing,
+        categories_of(X),
+        starts,
+        ids,
     )
+
+
+def _count_values(X: Any) -> int:
+    """Return how many values of rows are not missing, or stored."""
+    if is_sparse(X):
+        return int(X.nnz)
+    if is_frame(X):
+        return int(X.count().sum())
+    n_values = int(np.prod(X.shape))
+    if dtype_of(X).kind != "f":
+        return n_values
+    return n_values - int(namespace(X).count_nonzero(namespace(X).isnan(X)))
 
 
 def _as_bytes(values: Any) -> bytes:
@@ -84,6 +106,10 @@ class StoredRows:
     @property
     def n_bytes(self) -> int:
         return sum(survey.n_bytes for survey in self.surveys)
+
+    @property
+    def n_values(self) -> int:
+        return sum(survey.n_values for survey in self.surveys)
 
     @cached_property
     def labels(self) -> np.ndarray:

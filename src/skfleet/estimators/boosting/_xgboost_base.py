@@ -31,6 +31,8 @@ logger = logging.getLogger("skfleet.estimators")
 
 # Memory of a process that has loaded XGBoost.
 PROCESS_BYTES = 150_000_000
+# The share of values from which on XGBoost stores a column as a dense one (`sparse_threshold`).
+MIN_COLUMN_DENSITY = 0.2
 
 TREE_METHODS, BOOSTERS = (None, "auto", "hist"), (None, "gbtree", "dart")
 
@@ -219,11 +221,22 @@ class XGBoostEstimator(BoostedEstimator):
     def _has_gpu(self) -> bool:
         return is_gpu(self.device)
 
-    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
+    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int, density: float) -> float:
         bin_bytes = 1 if (self.max_bin or 256) <= 256 else 2
+        has_gaps = density < 1 or not (self.missing is None or np.isnan(self.missing))
+        # On the host bins are kept twice, by row and by column. With gaps, those by row have four
+        # bytes; columns with few values have also the number of each value's row.
+        if self._has_gpu():
+            of_row = n_features * bin_bytes
+        elif not has_gaps:
+            of_row = n_features * 2 * bin_bytes
+        elif density >= MIN_COLUMN_DENSITY:
+            of_row = n_features * (4 * density + bin_bytes) + 8
+        else:
+            of_row = n_features * density * (4 + bin_bytes + 8) + 8
         # beside the bins: a label, a weight, and of each output a gradient, a Hessian, a margin and
         # the position of the row
-        return PROCESS_BYTES + n_rows * (n_features * bin_bytes + 8 + 28 * n_outputs)
+        return PROCESS_BYTES + n_rows * (of_row + 8 + 28 * n_outputs)
 
     @staticmethod
     def _rank_class() -> Any:
