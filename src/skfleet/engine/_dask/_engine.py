@@ -229,7 +229,7 @@ class DaskEngine:
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(limit_threads(func, ANY_WORKER), pure=False)
         tasks: list[Delayed] = []
-        options = annotations or repeat({}), waits or repeat(False)
+        options: Any = (annotations or repeat({}), waits or repeat(False))
         for item, annotation, wait in zip(delayed_items, *options, strict=False):
             before = tasks[-1:] if wait else []
             with dask.annotate(**annotation):
