@@ -217,8 +217,8 @@ class DaskEngine:
         *args: Any,
         name: str,
         resources: ResourceRequest = ANY_WORKER,
-        annotations: Sequence[dict[str, Any]] | None = None,
-        waits: Sequence[bool] | None = None,
+        annotations: Iterable[dict[str, Any]] = repeat({}),
+        waits: Iterable[bool] = repeat(False),
     ) -> list[Task]:
         """Submit func(item, *args) for items that share a subgraph, with annotations for each.
 
@@ -229,15 +229,13 @@ class DaskEngine:
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(limit_threads(func, ANY_WORKER), pure=False)
         tasks: list[Delayed] = []
-        options: Any = (annotations or repeat({}), waits or repeat(False))
-        for item, annotation, wait in zip(delayed_items, *options, strict=False):
+        for item, annotation, wait in zip(delayed_items, annotations, waits, strict=False):
             before = tasks[-1:] if wait else []
             with dask.annotate(**annotation):
                 tasks.append(call(item, *args, *before, dask_key_name=_new_key(name)))
+        options = self._task_options(resources, 0)
         with no_large_graph_warning():
-            return self.client.compute(
-                tasks, optimize_graph=False, **self._task_options(resources, 0)
-            )
+            return self.client.compute(tasks, optimize_graph=False, **options)
 
     def _map_partitions(
         self, func: Callable[..., Any], blocks: Sequence[BlockRef], *, name: str
