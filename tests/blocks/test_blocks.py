@@ -182,6 +182,19 @@ def test_pieces_are_the_block_again(n_rows, bytes_, start):
         np.testing.assert_array_equal(p.y, p.X[:, 0])
 
 
+def test_sparse_rows_have_fewer_pieces_but_enough_for_all_threads():
+    n_rows = 100_000
+    X = sparse.csr_array(
+        (np.ones(30 * n_rows), np.tile(np.arange(30), n_rows), 30 * np.arange(n_rows + 1))
+    )
+    block, float64 = Block(X), np.dtype(float)
+    for n_pieces, slices in [(1, 3), (8, 8), (1000, 23)]:
+        parts = [part.X for part in row_slices(block, float64, n_pieces=n_pieces)]
+        assert len(parts) == slices
+        assert (sparse.vstack(parts) != X).nnz == 0
+    assert len(list(row_slices(block, float64, piece_bytes=2**23))) == 12
+
+
 def test_a_block_alone_is_loaded_by_one_small_graph(rows):
     X = da.random.default_rng(0).normal(size=(60, 4), chunks=(20, 4))
     cut = row_blocks(X + 1, (X[:, 0] > 0).astype(int))

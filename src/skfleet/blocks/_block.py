@@ -30,6 +30,8 @@ from skfleet.blocks._dask_scheduler import thread_memory
 PIECE_BYTES, DEVICE_PIECE_BYTES = 4 * 2**20, 256 * 2**20
 # Matrix products of fewer rows are slow, so wide rows have larger pieces, up to a limit.
 MIN_PIECE_ROWS, MAX_PIECE_BYTES = 256, 12 * 2**20
+# SciPy takes as long for a small product as for a thousand rows, so sparse rows have larger ones.
+SPARSE_PIECE_BYTES = 32 * 2**20
 
 
 # Bytes of 100 values of a sparse row, with their columns: more are not expected.
@@ -195,11 +197,12 @@ def sample_blocks(rows: RowBlocks) -> list[BlockRef]:
 
 
 def row_slices(
-    block: Block, dtype: np.dtype | None, piece_bytes: int | None = None
+    block: Block, dtype: np.dtype | None, piece_bytes: int | None = None, n_pieces: int = 1
 ) -> Iterator[Block]:
     """Yield views of consecutive rows of a block, whose copies in dtype fit into a cache.
 
-    On the host they have `piece_bytes`, where that is another size.
+    On the host they have `piece_bytes`, where that is another size. Sparse rows have larger ones,
+    but for a block of fewer than `n_pieces` of them.
     """
     n_rows = block.n_rows
     if dtype is None:
@@ -211,6 +214,8 @@ def row_slices(
         row_bytes, n_columns = 2 * _linalg.row_bytes(block.X), block.X.shape[1]
         # Each piece has a dense result of one or several values a column, which must not dominate.
         n_bytes = max(n_bytes, 32 * n_columns, min(1024 * n_columns, MAX_PIECE_BYTES))
+        if piece_bytes is None:
+            n_bytes = max(n_bytes, min(n_rows * row_bytes // n_pieces, SPARSE_PIECE_BYTES))
     else:
         row_bytes = dtype.itemsize * (block.X.shape[1] if len(block.X.shape) == 2 else 1)
         n_bytes = max(n_bytes, min(MIN_PIECE_ROWS * row_bytes, MAX_PIECE_BYTES))

@@ -37,6 +37,8 @@ from skfleet.engine._threadpools import limit_threadpools
 FAN_IN, FAN_IN_BYTES = 8, 32 * 2**20
 # Slices of blocks that a thread reduces before it waits for the others of its task.
 SLICES_PER_THREAD = 64
+# Slices in which a block is cut for each of several threads at least, so that all have work.
+MIN_SLICES_PER_THREAD = 8
 
 
 def add(a: Any, b: Any) -> Any:
@@ -194,7 +196,8 @@ def reduce_group(
         blocks = map(open_block, block_refs)
     else:
         blocks = open_parts(block_refs)
-    cut = partial(row_slices, dtype=dtype, piece_bytes=reduction.piece_bytes)
+    n_pieces = 1 if n_threads == 1 else MIN_SLICES_PER_THREAD * n_threads
+    cut = partial(row_slices, dtype=dtype, piece_bytes=reduction.piece_bytes, n_pieces=n_pieces)
     # Without a name for it here, a block is freed before the next one is loaded.
     slices = chain.from_iterable(map(cut, counted(blocks)))
     if n_threads == 1 or is_uploaded or not all(is_host(ref.X) for ref in block_refs):
@@ -215,7 +218,7 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
     """Return the same rows with known lengths, and every block with its first row's number."""
     if rows.lengths is not None:
         return rows
-    groups = by_partition(rows.blocks)
+    groups = engine.group_by_worker(rows.blocks)
     progress = current_fit_progress()
     if progress is not None:
         progress.begin_stage("counting rows", len(rows.blocks))
@@ -226,8 +229,10 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
             progress.watch_blocks(engine, tasks, groups, rows)
         return tasks
 
-    counts = gather_or_halve(engine, submit, groups)
-    return rows.with_lengths([*chain.from_iterable(counts)])
+    counts = chain.from_iterable(gather_or_halve(engine, submit, groups))
+    refs = chain.from_iterable(groups)
+    n_rows = {id(ref): count for ref, count in zip(refs, counts, strict=True)}
+    return rows.with_lengths([n_rows[id(ref)] for ref in rows.blocks])
 
 
 def _count_rows(block_refs: Sequence[BlockRef]) -> list[int]:
