@@ -87,11 +87,11 @@ def hstack_sparse(parts: Sequence[Any]) -> Any:
     widths = [int(of_part[0]) if n_rows else 0 for of_part in lengths]
     # of dense parts, and of encoded columns
     is_even = all((n == width).all() for n, width in zip(lengths, widths, strict=True))
-    has_zeros = any(np.count_nonzero(values) < len(values) for values, _, _ in of_rows)
+    has_zeros = any(np.count_nonzero(values) < values.size for values, _, _ in of_rows)
     if has_zeros and not (is_even and all(map(_has_all_its_values, parts))):
         of_rows, has_zeros, is_even = [_csr_parts(_without_zeros(x)) for x in parts], False, False
         lengths = [np.diff(starts) for _, _, starts in of_rows]
-    n_values = sum(len(data) for data, _, _ in of_rows)
+    n_values = sum(values.size for values, _, _ in of_rows)
     # SciPy chooses the type of the indices by the same rule
     index_dtype = np.int32 if max(n_values, n_columns) < np.iinfo(np.int32).max else np.int64
     indptr = sum(starts.astype(index_dtype) for _, _, starts in of_rows)
@@ -99,16 +99,17 @@ def hstack_sparse(parts: Sequence[Any]) -> Any:
     indices = np.empty(n_values, dtype=index_dtype)
     free, low, first_column = indptr[:-1].copy(), 0, 0
     for i, (values, columns, starts) in enumerate(of_rows):
-        columns = columns + index_dtype(first_column) if first_column else columns
         if is_even:
             shape, high = (n_rows, widths[i]), low + widths[i]
             data.reshape(n_rows, sum(widths))[:, low:high] = values.reshape(shape)
-            indices.reshape(n_rows, sum(widths))[:, low:high] = columns.reshape(shape)
+            chosen = indices.reshape(n_rows, sum(widths))[:, low:high]
+            np.add(columns.reshape(shape), index_dtype(first_column), out=chosen)
             low = high
         else:
             places = np.repeat(free - starts[:-1].astype(index_dtype), lengths[i])
-            places += np.arange(len(values), dtype=index_dtype)
-            data[places], indices[places] = values, columns
+            places += np.arange(values.size, dtype=index_dtype)
+            data[places] = values.reshape(-1)
+            indices[places] = columns.reshape(-1) + index_dtype(first_column)
             free += lengths[i].astype(index_dtype)
         first_column += parts[i].shape[1]
     is_array = any(isinstance(part, sparse.sparray) for part in parts)
@@ -131,12 +132,15 @@ def _without_zeros(part: Any) -> Any:
 
 
 def _csr_parts(part: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the values of a matrix by rows, their columns, and the numbers of each row's first."""
+    """Return the values of a matrix by rows, their columns, and the numbers of each row's first.
+
+    Those of a dense matrix have its shape.
+    """
     n_rows, n_columns = part.shape
     if not sparse.issparse(part):
         columns = np.broadcast_to(np.arange(n_columns, dtype=np.int32), part.shape)
         starts = np.arange(n_rows + 1, dtype=np.int64) * n_columns
-        return np.ascontiguousarray(part).reshape(-1), columns.reshape(-1), starts
+        return part, columns, starts
     rows = part.tocsr()
     if not rows.has_canonical_format:
         rows = rows.copy()
