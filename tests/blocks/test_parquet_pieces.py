@@ -340,7 +340,13 @@ def test_workers_share_a_file_and_each_reads_on_to_the_end_of_its_run(
 
 @pytest.mark.parametrize(
     ("limit", "threads", "n_bytes"),
-    [(0, 1, 16 * 2**20), (1.5e9, 1, 16 * 2**20), (540e6, 1, 140e6 / 24), (450e6, 2, 2 * 2**20)],
+    [
+        (0, 1, 128 * 2**20),
+        (4e9, 1, 3.6e9 / 64),
+        (1e9, 1, 16 * 2**20),
+        (540e6, 1, 140e6 / 24),
+        (450e6, 2, 2 * 2**20),
+    ],
 )
 def test_pieces_follow_the_memory_of_the_smallest_worker(
     monkeypatch, cluster_client, limit, threads, n_bytes

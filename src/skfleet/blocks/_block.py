@@ -36,11 +36,12 @@ SPARSE_PIECE_BYTES = 32 * 2**20
 
 # Bytes of 100 values of a sparse row, with their columns: more are not expected.
 SPARSE_ROW_BYTES = 1200
-# Sizes of blocks of rows that workers read from Parquet files, by default. Between them a block has
-# a part of the memory of a worker's thread, less what a pass takes with the smallest ones: one is
-# decoded while the arrays that were made of the one before it are worked on.
-MIN_FILE_BLOCK_BYTES, FILE_BLOCK_BYTES = 2 * 2**20, 16 * 2**20
-FILE_BLOCK_PART, PASS_BYTES = 24, 100e6
+# Sizes of blocks of rows that are read from Parquet files, by default. Up to the medium size they
+# are a part of the memory of a worker's thread, less what a pass takes with the smallest ones: one
+# is decoded while the arrays that were made of the one before it are worked on. Larger ones, for
+# which threads wait less for one another, are a smaller part of it.
+MIN_FILE_BLOCK_BYTES, MEDIUM_FILE_BLOCK_BYTES, MAX_FILE_BLOCK_BYTES = 2 * 2**20, 2**24, 2**27
+PART_OF_MEDIUM, PART_OF_LARGE, PASS_BYTES = 1 / 24, 1 / 64, 100e6
 
 
 def file_block_bytes() -> int:
@@ -48,8 +49,10 @@ def file_block_bytes() -> int:
     block_bytes: Any = get_config().block_bytes
     if block_bytes != "auto":
         return int(block_bytes)
-    part = (thread_memory() - PASS_BYTES) / FILE_BLOCK_PART
-    return int(max(MIN_FILE_BLOCK_BYTES, min(part, FILE_BLOCK_BYTES)))
+    memory = thread_memory() - PASS_BYTES
+    medium = min(memory * PART_OF_MEDIUM, MEDIUM_FILE_BLOCK_BYTES)
+    large = min(memory * PART_OF_LARGE, MAX_FILE_BLOCK_BYTES)
+    return int(max(MIN_FILE_BLOCK_BYTES, medium, large))
 
 
 class BlockCache(dict):
