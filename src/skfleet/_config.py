@@ -91,9 +91,9 @@ def config_context(**settings: Any) -> Iterator[None]:
     block_bytes : {"auto"} or number of bytes, default="auto"
         Size in memory of the blocks in which workers read the rows of Parquet files, whatever the
         partitions are, where each row of a frame is made of one row of its files: columns are
-        selected, assigned and converted, rows are filtered, gaps filled. ``"auto"`` is 16 MiB, less,
-        down to 2 MiB, where the smallest worker has less than 800 MB for each thread, and more, up
-        to 128 MiB, where it has more than 1.5 GB, or nothing limits its memory.
+        selected, assigned and converted, rows are filtered, gaps filled. ``"auto"`` is 16 MiB,
+        less, down to 2 MiB, where the smallest worker has less than 800 MB for each thread, and
+        more, up to 128 MiB, where it has more than 1.5 GB, or nothing limits its memory.
         Partitions that are smaller, and those of other frames, are a block each.
     deterministic : bool, default=False
         ``True`` sums block by block in a fixed tree, so that the last bits of an answer do not
