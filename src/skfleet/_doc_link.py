@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 DOCUMENTATION = "https://scikit-fleet.readthedocs.io/en/latest"
 
 # Page by module prefix; the first match counts.
@@ -21,7 +23,10 @@ _PAGES = {
 
 
 class DocumentationLink:
-    """Mixin with the documentation link; scikit-learn defines the names for third parties."""
+    """Mixin of all estimators of this package, with the link to their page of the documentation.
+
+    scikit-learn defines the names for third parties.
+    """
 
     _doc_link_module = "skfleet"
     _doc_link_template = DOCUMENTATION + "/{page}.html"
@@ -30,3 +35,8 @@ class DocumentationLink:
         """Return the fields of the template."""
         module = type(self).__module__
         return {"page": next(page for name, page in _PAGES.items() if module.startswith(name))}
+
+
+def is_own(estimator: Any) -> bool:
+    """Return whether an estimator is of this package, or of a class derived from one of its."""
+    return isinstance(estimator, DocumentationLink)

@@ -65,7 +65,6 @@ from skfleet.engine._select import (
     persisted_collections,
     training_engine,
 )
-from skfleet.engine._split_fits import FittedTransform, StartedFit, set_split_fits, split_fits
 from skfleet.engine._task_context import (
     PicklableModel,
     check_picklable,
@@ -111,7 +110,6 @@ __all__ = [
     "DeviceCachedArray",
     "Engine",
     "FitProgressMixin",
-    "FittedTransform",
     "Holdout",
     "LocalEngine",
     "LocalLauncher",
@@ -126,7 +124,6 @@ __all__ = [
     "Reduction",
     "ResourceRequest",
     "ScatteredObject",
-    "StartedFit",
     "Task",
     "TaskPool",
     "TaskResult",
@@ -199,9 +196,7 @@ __all__ = [
     "scatter_content",
     "scheduler_workers",
     "seceded",
-    "set_split_fits",
     "share_passes",
-    "split_fits",
     "thread_count",
     "to_cpu_estimator",
     "training_engine",

@@ -54,7 +54,6 @@ from skfleet.engine import (
     expect_passes,
     fit_progress,
     run_passes,
-    set_split_fits,
 )
 from skfleet.estimators._base import check_columns, check_two_dims
 from skfleet.estimators._device_blocks import (
@@ -411,12 +410,3 @@ def _call_quietly(estimator: Any, method: str, args: tuple[Any, ...], block: Blo
         if is_not_numpy(block.X):
             return reduce_device_block(call, block, *args)
         return call(block, *args)
-
-
-def _split_fits() -> Any:
-    from skfleet.estimators.compose import _split_fits
-
-    return _split_fits
-
-
-set_split_fits(_split_fits)  # model_selection, a sibling of this room, cannot import it

@@ -12,7 +12,7 @@ from sklearn.metrics import check_scoring
 
 from skfleet._captured_output import deduplicate_warnings
 from skfleet._config import config_context
-from skfleet._doc_link import DocumentationLink
+from skfleet._doc_link import DocumentationLink, is_own
 from skfleet._method_override import override_method, restore_method
 from skfleet._typing import Rows, Values
 from skfleet._validation import check_in_interval
@@ -276,8 +276,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
             best = self._best_iterations()["best_iteration"]
             prepare_refit(value, float(best[self.best_index_]))
         if is_refit:
-            is_skfleet = type(value).__module__.startswith("skfleet.")
-            is_remote = not is_skfleet and planning_backend(self.n_jobs) is not None
+            is_remote = not is_own(value) and planning_backend(self.n_jobs) is not None
             if current_context().fit_in_driver or (is_remote and device_of(value) == "cuda"):
                 override_method(value, "fit", partial(self._refit, value))
         super().__setattr__(name, value)

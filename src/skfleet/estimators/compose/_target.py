@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._doc_link import DocumentationLink
+from skfleet._doc_link import DocumentationLink, is_own
 from skfleet._sklearn_private import validate_params
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_target_type
@@ -174,7 +174,7 @@ def _reads_dask_rows(regressor: Any) -> bool:
     """
     if type(regressor) is Pipeline:
         regressor = next((step for _, step in regressor.steps if is_estimator(step)), None)
-    return regressor is None or type(regressor).__module__.startswith("skfleet.")
+    return regressor is None or is_own(regressor)
 
 
 def _as_matrix(y: Any) -> Any:

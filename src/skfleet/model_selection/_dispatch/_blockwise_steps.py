@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn import get_config
 from sklearn.pipeline import Pipeline
 
+from skfleet._doc_link import is_own
 from skfleet._sklearn_private import has_callbacks
 from skfleet.blocks import compute_together
 from skfleet.engine import check_fits_in_memory, gather_rows, joined_blocks
@@ -26,7 +27,7 @@ def is_blockwise(step: Any) -> bool:
         return True
     # a wrapper of another library's estimator may fit it in one process
     is_local = getattr(step, "_fits_on_local_rows", False)
-    return type(step).__module__.startswith("skfleet.") and not is_local
+    return is_own(step) and not is_local
 
 
 def n_blockwise_steps(estimator: Any) -> int:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Self
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import Pipeline
 
+from skfleet._doc_link import DocumentationLink
 from skfleet.blocks import RowSet
-from skfleet.engine import Pickled, split_fits
+from skfleet.engine import Pickled
 from skfleet.model_selection._dispatch._blockwise_steps import (
     can_divide,
     n_blockwise_steps,
@@ -23,7 +24,7 @@ from skfleet.model_selection._dispatch._split_views import as_indexable
 logger = logging.getLogger(__name__)
 
 
-class PreparedStep(TransformerMixin, BaseEstimator):
+class PreparedStep(DocumentationLink, TransformerMixin, BaseEstimator):
     """Stand-in for a step that has transformed the rows already; it has all parameters."""
 
     def set_params(self, **params: Any) -> Self:
@@ -116,11 +117,9 @@ class FirstSteps:
 
         Where any fails, or cannot share passes, each is fitted when its rows are asked for.
         """
-        shared = {
-            k: v
-            for k, v in pipelines.items()
-            if k not in self._fitted and split_fits().shares_passes(v)
-        }
+        from skfleet.estimators.pipeline import fit_on_splits, shares_passes  # not at import
+
+        shared = {k: v for k, v in pipelines.items() if k not in self._fitted and shares_passes(v)}
         if not shared:
             return
         start = time.perf_counter()
@@ -130,7 +129,7 @@ class FirstSteps:
         ]
         y = getattr(self._y, "collection", self._y)
         try:
-            fitted = split_fits().fit_on_splits(fits, self._X.collection, y)
+            fitted = fit_on_splits(fits, self._X.collection, y)
         except Exception:
             logger.debug("first steps are fitted one by one", exc_info=True)
             return

@@ -21,7 +21,6 @@ from skfleet.engine import (
     gather_rows,
     joined_blocks,
     persisted_collections,
-    split_fits,
 )
 from skfleet.model_selection._dispatch._blockwise_steps import name_of_last_step
 from skfleet.model_selection._dispatch._context import SearchContext
@@ -173,13 +172,15 @@ class LocalFits:
 
     def _divided(self, fit: FitRequest) -> SplitPipeline | None:
         """Return the pipeline of a fit in two; None where it is fitted as a whole."""
+        from skfleet.estimators.pipeline import shares_passes  # not at import
+
         job = self._requests.jobs[fit.job]
         options = {**job.options, **fit.call.options}
         pipeline = SplitPipeline.of(job.estimators[fit.call.estimator], options)
         if pipeline is None or pipeline.needs_rows or not options.get("return_train_score"):
             return pipeline
         # the rows that other steps are fitted on are transformed otherwise for a score
-        return pipeline if pipeline.first and split_fits().shares_passes(pipeline.first) else None
+        return pipeline if pipeline.first and shares_passes(pipeline.first) else None
 
     def _key(self, fit: FitRequest) -> tuple[Any, ...]:
         pipeline = self._pipelines.get(fit)

@@ -19,6 +19,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
+from skfleet._doc_link import is_own
 from skfleet.blocks import is_frame, with_objects
 from skfleet.model_selection._shared_fits._column_algebra import (
     BaseSums,
@@ -51,8 +52,7 @@ _BY_NAME = {kind.__name__: kind for kind in (*_FUNCTIONS, ColumnTransformer, One
 def class_of(step: Any) -> type:
     """Return scikit-learn's class of a transformer; that of the same name for this library's."""
     kind = type(step)
-    is_own = kind.__module__.partition(".")[0] == "skfleet"
-    return _BY_NAME.get(kind.__name__, kind) if is_own else kind
+    return _BY_NAME.get(kind.__name__, kind) if is_own(step) else kind
 
 
 def no_algebra(steps: Sequence[Any]) -> str | None:

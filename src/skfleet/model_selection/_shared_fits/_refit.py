@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklearn.pipeline import Pipeline
 
-from skfleet.engine import FittedTransform, Pickled, Reduction, StartedFit, split_fits
+from skfleet.engine import Pickled, Reduction
+
+if TYPE_CHECKING:
+    from skfleet.estimators.pipeline import FittedSteps, SuspendedFit
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +27,13 @@ class RefitFirstSteps:
 
     def __init__(self) -> None:
         self._X: Any = None
-        self._started: dict[bytes, StartedFit] = {}
+        self._started: dict[bytes, SuspendedFit] = {}
         self._results: dict[bytes, Any] = {}
 
     def start(self, pipelines: Iterable[Pipeline], X: Any, y: Any) -> list[Reduction]:
         """Start to fit pipelines of first steps; return the reductions of their first pass."""
+        from skfleet.estimators.pipeline import shares_passes, start_fit  # not at import
+
         self._X, self._results = X, {}
         different = {_digest(steps): steps for steps in pipelines}
         if len(different) > MAX_STARTED_FITS:
@@ -36,8 +41,7 @@ class RefitFirstSteps:
         started = {}
         for digest, steps in different.items():
             try:
-                fits = split_fits()
-                fit = fits.start_fit(steps, X, y) if fits.shares_passes(steps) else None
+                fit = start_fit(steps, X, y) if shares_passes(steps) else None
             except Exception:  # the last fit raises it
                 logger.debug("first steps are not fitted while scoring", exc_info=True)
                 continue
@@ -50,7 +54,7 @@ class RefitFirstSteps:
         """Set the results of the first pass, in the order of the reductions."""
         self._results = dict(zip(self._started, results, strict=True))
 
-    def finish(self, steps: Pipeline, X: Any) -> FittedTransform | None:
+    def finish(self, steps: Pipeline, X: Any) -> FittedSteps | None:
         """Return fitted steps; None where these were not started on the same rows."""
         digest = _digest(steps)
         if X is not self._X or digest not in self._results:
