@@ -10,6 +10,10 @@ from functools import cache
 from inspect import signature
 from typing import Any
 
+# What classes of ours override, and what they set, with what is lost without it.
+OVERRIDES = {"_hstack": "sparse outputs of a ColumnTransformer side by side in little time"}
+SETS = {"_remainder": "the columns that a ColumnTransformer fitted on blocks passes through"}
+
 # Keyword arguments of each fit of a search or of cross_validate.
 _FIT_KEYWORDS = {
     "train", "test", "parameters", "scorer", "fit_params", "score_params", "error_score",

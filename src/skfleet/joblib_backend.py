@@ -21,6 +21,7 @@ from skfleet._joblib import (
     WorkerSlots,
     open_call_bar,
 )
+from skfleet._joblib_private import has_all_calls, raise_error_of_calls
 from skfleet._progress_bar import ProgressBar, shows_progress
 from skfleet._sklearn_private import is_fit
 from skfleet.engine import (
@@ -376,7 +377,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if out.ok and out.from_checkpoint:
             self._n_checkpointed += 1
         if self._bar is not None and out.ok and out.has_run:
-            if not self.parallel._iterating:  # only then joblib knows the number of calls
+            if has_all_calls(self.parallel):
                 self._bar.state.total = self.parallel.n_dispatched_tasks - self._n_checkpointed
             self._bar.advance(0 if out.from_checkpoint else len(out.value))
         return out.result()
@@ -410,10 +411,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def retrieval_context(self) -> Iterator[None]:
         """Secede from the thread pool of a worker while a task waits; show warnings at the end."""
         assert self._warnings is not None
-        if self.parallel._aborting and not self.parallel.n_dispatched_tasks:
-            # joblib 1.6 returns no results where the generator of calls raises before the first
-            # one, and pre_dispatch is "all"
-            self.parallel._raise_error_fast()
+        raise_error_of_calls(self.parallel)
         with self._warnings.at_end(lambda: self._dispatcher and self._dispatcher.n_read), seceded():
             if self._dispatcher is not None:
                 self._dispatcher.start()

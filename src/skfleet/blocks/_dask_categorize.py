@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._categorical import Categorize
-from dask.dataframe.dask_expr._expr import Blockwise
+
+from skfleet._dask_private import Blockwise, Categorize
 
 
 class MultiReaderCategorize(Categorize):

@@ -19,9 +19,9 @@ def release_cached_properties() -> None:
     """Remove the locks from the properties of Dask expressions, as in Python 3.12."""
     if sys.version_info >= (3, 12):
         return
-    from dask._expr import Expr
+    from skfleet._dask_private import AnyExpr
 
-    for cls in _with_subclasses(Expr):
+    for cls in _with_subclasses(AnyExpr):
         for value in vars(cls).values():
             if isinstance(value, cached_property):
                 vars(value)["lock"] = nullcontext()

@@ -11,11 +11,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import dask.array as da
-from dask._task_spec import convert_legacy_graph
 from dask.base import collections_to_expr
 from dask.core import flatten, toposort
-from dask.dataframe.dask_expr._expr import Blockwise
-from dask.dataframe.dask_expr._shuffle import ShuffleBase
 from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.optimization import cull
@@ -23,6 +20,7 @@ from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import get_default_shuffle_method
 
 from skfleet._config import get_config
+from skfleet._dask_private import Blockwise, ShuffleBase, convert_legacy_graph
 from skfleet._dask_settings import dask_setting
 from skfleet.blocks._dask_align import copy_lengths, known_lengths
 from skfleet.blocks._dask_futures import is_future

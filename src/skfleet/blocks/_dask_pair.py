@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Blockwise
 from dask.dataframe.dask_expr.io import FusedIO
 from dask.task_spec import List, Task, TaskRef
 
+from skfleet._dask_private import Blockwise
 from skfleet.blocks._dask_optimize import is_reordered
 from skfleet.blocks._dask_partitions import PartitionsOf
 

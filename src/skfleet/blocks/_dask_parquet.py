@@ -20,13 +20,16 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.dataframe.dask_expr.io.parquet import ReadParquetFSSpec, ReadParquetPyarrowFS
-from dask.dataframe.io.parquet.arrow import (
-    _filters_to_expression,
-    _need_filtering,
-    _process_kwargs,
-)
 from dask.task_spec import Task
 
+from skfleet._dask_private import (
+    dataset_options,
+    filesystem_of,
+    filters_to_expression,
+    need_filtering,
+    partitions_of,
+    read_task,
+)
 from skfleet.blocks._row_streams import FileRows, Piece, read_rows
 
 # Files whose metadata the driver reads, to estimate the rows of all.
@@ -82,7 +85,7 @@ class ParquetPieces(BlockwiseIO):
         """The partition, the file in it and the piece of each new partition."""
         return [
             (partition, file, Piece(i, n, self.reader._name))
-            for partition, of_partition in zip(self.reader._partitions, self.counts, strict=True)
+            for partition, of_partition in zip(partitions_of(self.reader), self.counts, strict=True)
             for file, n in enumerate(of_partition)
             for i in range(n)
         ]
@@ -92,7 +95,7 @@ class ParquetPieces(BlockwiseIO):
 
     def _task(self, name: Any, index: int) -> Task:
         partition, file, piece = self._places[index]
-        task = self.reader._filtered_task(name, partition)
+        task = read_task(self.reader, name, partition)
         if isinstance(self.reader, ReadParquetPyarrowFS):
             (to_table,) = task.args
             to_pandas = partial(task.func, **task.kwargs)
@@ -160,15 +163,15 @@ def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any, keeps_
         keys, fragment = dict(partition_keys or ()), path
         is_fragment = isinstance(path, pa_dataset.ParquetFileFragment)
         if not is_fragment and partitions and partition_keys is None:
-            options = _process_kwargs(**kwargs.get("dataset", {}))
+            options = dataset_options(**kwargs.get("dataset", {}))
             (fragment,) = pa_dataset.dataset(path, filesystem=filesystem, **options).get_fragments()
             keys = pa_dataset.get_partition_keys(fragment.partition_expression)
         elif is_fragment and None in columns and INDEX_COLUMN in schema.names:
             names.append(INDEX_COLUMN)
         groups = None if row_groups == [None] else tuple(row_groups)
         source = _source_of(path)[0] if is_fragment else FileRows(path, filesystem, groups)
-        if fragment is not path or is_fragment or _need_filtering(filters, partition_keys):
-            keep = _filters_to_expression(filters) if filters else None
+        if fragment is not path or is_fragment or need_filtering(filters, partition_keys):
+            keep = filters_to_expression(filters) if filters else None
             table, first_row = _filtered_rows(source, keys, names, schema, filters, keep, piece)
         else:
             table, first_row = read_rows(source, names, piece)
@@ -312,10 +315,10 @@ def _sizes_of(sources: Sequence[FileRows]) -> dict[str, int]:
 def _sources_of(reader: Any) -> list[list[FileRows]]:
     """Return the rows of files that each partition of a reader consists of."""
     if isinstance(reader, ReadParquetPyarrowFS):
-        fragments = [reader.fragments[i] for i in reader._partitions]
+        fragments = [reader.fragments[i] for i in partitions_of(reader)]
         return [[FileRows(x.path, x.filesystem, None)] for x in fragments]
-    parts, filesystem = parts_of(reader), reader._dataset_info["fs"]
-    of_parts = [[part["piece"] for part in parts[i]] for i in reader._partitions]
+    parts, filesystem = parts_of(reader), filesystem_of(reader)
+    of_parts = [[part["piece"] for part in parts[i]] for i in partitions_of(reader)]
     return [
         [FileRows(path, filesystem, groups and tuple(groups)) for path, groups, _ in pieces]
         for pieces in of_parts

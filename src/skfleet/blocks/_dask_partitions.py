@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask.dataframe.dask_expr._expr import Blockwise
 from dask.task_spec import Task, TaskRef
+
+from skfleet._dask_private import Blockwise
 
 
 def identity(partition: Any) -> Any:

@@ -7,13 +7,19 @@ from functools import cached_property
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, NamedTuple
 
-from dask._expr import _ExprSequence as ExprSequence
-from dask.dataframe.dask_expr import _accessor, _expr, new_collection
-from dask.dataframe.dask_expr._str_accessor import FunctionMap
+from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io import FusedIO, FusedParquetIO
 from dask.task_spec import Task, TaskRef
 from dask.utils import key_split
 
+from skfleet._dask_private import (
+    DelayedExpr,
+    ExprSequence,
+    TextFunctionMap,
+    accessors,
+    expressions,
+    partitions_of,
+)
 from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_parquet import READERS, ParquetPieces, piece_counts
 from skfleet.blocks._dask_take import (
@@ -29,47 +35,47 @@ from skfleet.blocks._row_functions import is_by_rows
 # Expressions whose rows are each made of one row of the frames below. What reads the index is not
 # among them: a default one begins with 0 in each partition.
 BY_ROWS = (
-    _expr.Abs,
-    _expr.AddPrefix,
-    _expr.ArrowStringConversion,
-    _expr.AsType,
-    _expr.Assign,
-    _expr.Between,
-    _expr.Binop,
-    _expr.Clip,
-    _expr.CombineSeries,
-    _expr.Drop,
-    _expr.DropnaFrame,
-    _expr.DropnaSeries,
-    _expr.Fillna,
-    _expr.Filter,
-    _expr.IsNa,
-    _expr.Isin,
-    _expr.Literal,
-    _expr.Map,
-    _expr.Mask,
-    _expr.NotNull,
-    _expr.Projection,
-    _expr.RenameFrame,
-    _expr.RenameSeries,
-    _expr.Replace,
-    _expr.Round,
-    _expr.ToFrame,
-    _expr.ToNumeric,
-    _expr.Unaryop,
-    _expr.Where,
-    _expr._DelayedExpr,
-    _accessor.FunctionMap,
-    _accessor.PropertyMap,
-    FunctionMap,
+    expressions.Abs,
+    expressions.AddPrefix,
+    expressions.ArrowStringConversion,
+    expressions.AsType,
+    expressions.Assign,
+    expressions.Between,
+    expressions.Binop,
+    expressions.Clip,
+    expressions.CombineSeries,
+    expressions.Drop,
+    expressions.DropnaFrame,
+    expressions.DropnaSeries,
+    expressions.Fillna,
+    expressions.Filter,
+    expressions.IsNa,
+    expressions.Isin,
+    expressions.Literal,
+    expressions.Map,
+    expressions.Mask,
+    expressions.NotNull,
+    expressions.Projection,
+    expressions.RenameFrame,
+    expressions.RenameSeries,
+    expressions.Replace,
+    expressions.Round,
+    expressions.ToFrame,
+    expressions.ToNumeric,
+    expressions.Unaryop,
+    expressions.Where,
+    DelayedExpr,
+    accessors.FunctionMap,
+    accessors.PropertyMap,
+    TextFunctionMap,
 )
 
 
 # Those of them that drop rows.
-DROPPING = (_expr.DropnaFrame, _expr.DropnaSeries, _expr.Filter)
+DROPPING = (expressions.DropnaFrame, expressions.DropnaSeries, expressions.Filter)
 
 
-class MapOfPieces(_expr.Blockwise):
+class MapOfPieces(expressions.Blockwise):
     """Expression of a function that is mapped to partitions of rows that are read from files.
 
     Where files are large it is mapped to pieces of them, whose results are joined.
@@ -99,7 +105,7 @@ class MapOfPieces(_expr.Blockwise):
         return written_by_pieces(self, parent, dependents)
 
 
-class ResultsOfPieces(_expr.Blockwise):
+class ResultsOfPieces(expressions.Blockwise):
     """Expression of what a function makes of the results of pieces, so many of each partition.
 
     One task makes the pieces of a partition one after the other, so that one is in memory, and each
@@ -220,7 +226,7 @@ def in_pieces(
         return expression, None
     if keeps_index:
         nodes = [node for frame in expression.operands for node in frame.walk()]
-        is_new = any(isinstance(node, _expr.ResetIndex) for node in nodes)
+        is_new = any(isinstance(node, expressions.ResetIndex) for node in nodes)
         if is_new or not all(reading.keeps_index(first) for reading in readers.values()):
             return expression, None
     n_pieces = [sum(map(sum, of_partition)) for of_partition in first]
@@ -258,11 +264,11 @@ def readers_of_pieces(expression: Any) -> list[Any]:
 
 
 def _is_by_rows(node: Any) -> bool:
-    if isinstance(node, _expr.ResetIndex):
+    if isinstance(node, expressions.ResetIndex):
         return bool(node.drop)
     if isinstance(node, MapOfPieces | AlignedPart | TakeRows | SplitRoot):
         return True
-    if isinstance(node, _expr.MapPartitions):
+    if isinstance(node, expressions.MapPartitions):
         return is_by_rows(node.func)
     return isinstance(node, BY_ROWS)
 
@@ -318,7 +324,7 @@ class Reading(NamedTuple):
             return None
         if self.node is self.reader:
             return [[of_partition] for of_partition in counts]
-        numbers = {number: i for i, number in enumerate(self.reader._partitions)}
+        numbers = {number: i for i, number in enumerate(partitions_of(self.reader))}
         return [[counts[numbers[j]] for j in bucket] for bucket in self.node._fusion_buckets]
 
     def keeps_index(self, counts: list[list[tuple[int, ...]]]) -> bool:

@@ -13,10 +13,10 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Expr
 from dask.task_spec import Task
 
 from skfleet import _linalg
+from skfleet._dask_private import Expr
 from skfleet.blocks._containers import is_frame, n_rows_of
 from skfleet.blocks._dask_collections import (
     known_lengths,

@@ -10,12 +10,18 @@ import dask.array as da
 from dask.base import tokenize
 from dask.core import flatten
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Expr, Literal, PartitionsFiltered, Projection
-from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import BlockwiseIO, FusedIO
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
+from skfleet._dask_private import (
+    Expr,
+    Len,
+    Literal,
+    PartitionsFiltered,
+    Projection,
+    partitions_of,
+)
 from skfleet.blocks._dask_graph import is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf
 from skfleet.blocks._row_set import BlockRows, RowSet
@@ -68,7 +74,7 @@ class UnfusedIO(FusedIO):
 
     @property
     def _fusion_buckets(self) -> list[list[int]]:
-        return [[i] for i in self.operand("_expr")._partitions]
+        return [[i] for i in partitions_of(self.operand("_expr"))]
 
 
 def with_fewer_columns(frame: Any) -> Any:

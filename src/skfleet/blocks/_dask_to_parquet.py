@@ -8,16 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from dask.dataframe.dask_expr import _expr
 from dask.dataframe.dask_expr.io.parquet import (
     ToParquet,
     ToParquetBarrier,
     ToParquetData,
     ToParquetFunctionWrapper,
 )
-from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine, _index_in_schema
+from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dask.task_spec import Task
 
+from skfleet._dask_private import arrow_table, expressions, index_in_schema
 from skfleet.blocks._dask_pieces import (
     MapOfPieces,
     ResultsOfPieces,
@@ -63,15 +63,15 @@ def _can_write_pieces(target: ToParquet) -> bool:
     if not (is_plain and has_schema and target.engine is ArrowDatasetEngine):
         return False
     reset, below = _rows_to_write(target.frame)
-    has_new_index = any(isinstance(x, _expr.ResetIndex) for x in below.walk())
+    has_new_index = any(isinstance(x, expressions.ResetIndex) for x in below.walk())
     return reset is not None and is_one_reading(below) and (reset.drop or not has_new_index)
 
 
 def _rows_to_write(frame: Any) -> tuple[Any, Any]:
     """Return the reset of the index that Dask writes a frame with, and what is below it."""
     frame = mapped_to_partitions(frame)
-    reset = frame.frame if isinstance(frame, _expr.RenameFrame) else frame
-    return (reset, reset.frame) if isinstance(reset, _expr.ResetIndex) else (None, frame)
+    reset = frame.frame if isinstance(frame, expressions.RenameFrame) else frame
+    return (reset, reset.frame) if isinstance(reset, expressions.ResetIndex) else (None, frame)
 
 
 class ToParquetByPieces(ToParquet):
@@ -138,11 +138,11 @@ class EngineOfPieces(ArrowDatasetEngine):
         **options: Any,
     ) -> list[Any]:
         """Write the frames in `df` to a file, in row groups of about so many bytes in memory."""
-        index = index_cols if _index_in_schema(index_cols, schema) else []
+        index = index_cols if index_in_schema(index_cols, schema) else []
 
         def table_of(frame: Any) -> pa.Table:
             frame = frame.set_index(index) if index else frame
-            table = cls._pandas_to_arrow_table(frame, preserve_index=bool(index), schema=schema)
+            table = arrow_table(cls, frame, preserve_index=bool(index), schema=schema)
             metadata = (table.schema.metadata or {}) | (custom_metadata or {})
             return table.replace_schema_metadata(metadata)
 

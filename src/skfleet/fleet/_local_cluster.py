@@ -25,6 +25,7 @@ from distributed.system import MEMORY_LIMIT
 from distributed.utils import format_dashboard_link
 from distributed.worker_memory import parse_memory_limit
 
+from skfleet._distributed_private import run_until_closed
 from skfleet._optional_dependencies import missing_extra
 from skfleet._warnings import warn
 from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
@@ -141,7 +142,7 @@ class _LocalCluster(SpecCluster):
             if self.workers.get(name) is nanny:
                 del self.workers[name]
 
-        self._futures.add(asyncio.ensure_future(forget_when_closed()))
+        run_until_closed(self, forget_when_closed())
 
     @property
     def shown_dashboard(self) -> str | None:

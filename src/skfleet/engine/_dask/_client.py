@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import dask.config
 from distributed import Client, get_client, get_worker, rejoin, secede
-from distributed import client as dask_client
 
 from skfleet._config import get_config
+from skfleet._distributed_private import default_clients
 from skfleet.engine._dask._client_state import registered_clients, state_of
 from skfleet.exceptions import FleetError, FleetVersionError, NoWorkersError
 
@@ -41,7 +41,7 @@ def current_client(*, is_required: bool = True) -> Client | None:
         client: Client = next(registered, None) or get_client()
         check_synchronous(client)
         return client
-    for client in _default_clients():
+    for client in default_clients():
         if client.status not in ("closing", "closed"):
             check_synchronous(client)
         if is_required and _may_come_back(client):
@@ -63,19 +63,6 @@ def current_client(*, is_required: bool = True) -> Client | None:
 
 
 _BEFORE_START = ("newly-created", "connecting")
-
-
-def _default_clients() -> Iterator[Client]:
-    """Yield the clients that distributed would take by default, the first choice first.
-
-    Its own functions stop at the first that is not closed, though it may never have started.
-    """
-    context = dask_client._current_client.get()
-    if context is not None:
-        yield context
-    for _, client in sorted(dask_client._global_clients.items(), reverse=True):
-        if client is not context:
-            yield client
 
 
 def _may_come_back(client: Client) -> bool:
@@ -167,7 +154,7 @@ def scheduler_for_values() -> Any:
         wait_for_workers(client)
         return client
     # Dask would take a default client that does not run.
-    return "threads" if next(_default_clients(), None) is not None else None
+    return "threads" if next(default_clients(), None) is not None else None
 
 
 def check_synchronous(client: Client) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import lightgbm
 import numpy as np
-from sklearn.preprocessing import LabelEncoder
 
 from skfleet._validation import check_target_type
 from skfleet.blocks import artificial_rows, is_frame, is_lazy, meta_of, target_column
@@ -24,7 +23,12 @@ from skfleet.estimators.boosting._lightgbm_private import (
     MetricAdapter,
     aliases_of,
     choose_parameter,
+    class_weight_of,
+    number_by_label,
     parameter_names,
+    set_booster,
+    set_labels,
+    training_parameters,
 )
 from skfleet.estimators.boosting._lightgbm_rank import LightGBMJob, LightGBMRank, sizes_of_runs
 from skfleet.estimators.boosting._lightgbm_training import (
@@ -213,19 +217,9 @@ class LightGBMEstimator(BoostedEstimator):
         """
         plain = self._plain()
         if labels is not None:
-            plain._le = LabelEncoder().fit(labels)
-            plain._classes = plain._le.classes_
-            plain._n_classes = len(labels)
-            plain._class_map = dict(zip(labels, range(len(labels)), strict=True))
-            if isinstance(plain.class_weight, dict):
-                plain._class_weight = {
-                    plain._class_map[k]: v for k, v in plain.class_weight.items()
-                }
-            if plain.objective is None:
-                plain._objective = None
-        if self._is_ranker:
-            plain._eval_at = options.get("eval_at", (1, 2, 3, 4, 5))
-        params = plain._process_params("fit")
+            set_labels(plain, labels)
+        eval_at = options.get("eval_at", (1, 2, 3, 4, 5)) if self._is_ranker else None
+        params = training_parameters(plain, eval_at)
         named = options.get("eval_metric", [])
         named = list(named) if isinstance(named, list) else [named]
         is_multiclass = labels is not None and (
@@ -314,7 +308,7 @@ class LightGBMEstimator(BoostedEstimator):
             Rounds(n_rounds, job.n_rounds_before),
             next((n for n, e in zip(names, evals, strict=True) if e is None), "training"),
         )
-        class_weight = plain.class_weight if plain._class_weight is None else plain._class_weight
+        class_weight = class_weight_of(plain)
         library = LightGBMTraining(job, stored, class_weight, names)
         trained = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
         text = with_parameters(trained.decode(), _LOCAL_VALUES)
@@ -323,24 +317,24 @@ class LightGBMEstimator(BoostedEstimator):
         booster = lightgbm.Booster(model_str=text)
         booster.params = params
         booster.best_iteration, booster.best_score = monitor.best_iteration, monitor.best_score
-        plain._Booster = booster
-        plain._class_weight = class_weight
-        plain._n_features = booster.num_feature()
-        plain._n_features_in = meta_of(inputs.X).shape[1]
-        plain._fitted_with_feature_names = is_frame(meta_of(inputs.X)) or isinstance(
-            options.get("feature_name"), list
+        meta = meta_of(inputs.X)
+        set_booster(
+            plain,
+            booster,
+            meta.shape[1],
+            has_names=is_frame(meta) or isinstance(options.get("feature_name"), list),
+            class_weight=class_weight,
+            scores=monitor.evals_result,
         )
-        plain._evals_result = monitor.evals_result
-        plain._best_iteration, plain._best_score = booster.best_iteration, booster.best_score
-        plain.fitted_ = True
         self._take(self._learned(plain))
 
     @staticmethod
     def _numbered(class_weight: Any, plain: Any) -> Any:
         """Return weights of labels as those of their numbers."""
-        if not isinstance(class_weight, dict) or plain._class_map is None:
+        numbers = number_by_label(plain)
+        if not isinstance(class_weight, dict) or numbers is None:
             return class_weight
-        return {plain._class_map[label]: weight for label, weight in class_weight.items()}
+        return {numbers[label]: weight for label, weight in class_weight.items()}
 
     def _answer(self, method: str, X: Any, options: dict[str, Any]) -> Any:
         """Return what a method of LightGBM's estimator answers."""

@@ -23,7 +23,7 @@ from skfleet.estimators.boosting._fit_inputs import (
 )
 from skfleet.estimators.boosting._row_survey import StoredRows
 from skfleet.estimators.boosting._xgboost_matrix import shared_matrix
-from skfleet.estimators.boosting._xgboost_private import wrap_objective
+from skfleet.estimators.boosting._xgboost_private import fit_settings, wrap_objective
 from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank, is_gpu
 from skfleet.estimators.boosting._xgboost_training import XGBoostMonitor, XGBoostTraining
 
@@ -204,7 +204,7 @@ class XGBoostEstimator(BoostedEstimator):
         params, _ = self._booster_params(np.arange(2) if self._has_labels else None)
         if str(params["objective"]).startswith("multi:"):
             params["num_class"] = 2
-        _, _, params, _ = self._configure_fit(None, params, None)
+        _, _, params, _ = fit_settings(self, None, params, None)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             matrix = xgboost.DMatrix(rows, y, qid=qid, enable_categorical=self.enable_categorical)
@@ -259,8 +259,8 @@ class XGBoostEstimator(BoostedEstimator):
         labels = stored.labels if self._has_labels else None
         check_labels(labels)
         params, objective = self._booster_params(labels)
-        model, metric, params, feature_weights = self._configure_fit(
-            inputs.options.get("xgb_model"), params, inputs.options.get("feature_weights")
+        model, metric, params, feature_weights = fit_settings(
+            self, inputs.options.get("xgb_model"), params, inputs.options.get("feature_weights")
         )
         self._set_query_weights(stored, evals, inputs)
         booster = _as_booster(model)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from skfleet.engine import Pickled, current_fit_scope
+from skfleet.estimators.boosting._xgboost_private import replace_matrix
 
 # Parameters on which the binned rows depend, beside the rows.
 _PARAMETERS = ("booster", "device", "feature_types", "max_bin", "n_jobs", "tree_method")
@@ -17,18 +18,14 @@ _PARAMETERS = ("booster", "device", "feature_types", "max_bin", "n_jobs", "tree_
 
 @contextmanager
 def shared_matrix(plain: Any) -> Iterator[None]:
-    """Let an estimator of XGBoost use the matrix of an earlier fit of a search on equal rows.
-
-    XGBoost makes the matrix in a method that subclasses may override, as its own for Dask do.
-    """
+    """Let an estimator of XGBoost use the matrix of an earlier fit of a search on equal rows."""
     scope = current_fit_scope()
     if scope is None:
         yield
         return
-    create = plain._create_dmatrix
     used: list[tuple[Any, Any]] = []
 
-    def create_or_share(ref: Any, **rows: Any) -> Any:
+    def create_or_share(create: Any, ref: Any, **rows: Any) -> Any:
         if ref is not None:
             return create(ref=ref, **rows)
         parameters = [getattr(plain, name) for name in _PARAMETERS]
@@ -38,11 +35,10 @@ def shared_matrix(plain: Any) -> Iterator[None]:
         used.append((key, matrix))
         return matrix
 
-    plain._create_dmatrix = create_or_share
     try:
-        yield
+        with replace_matrix(plain, create_or_share):
+            yield
     finally:
-        del plain._create_dmatrix
         for key, matrix in used:
             scope.put(key, matrix)
 
