@@ -26,7 +26,7 @@ from sklearn.linear_model import Ridge as ReferenceRidge
 from sklearn.model_selection import GroupKFold
 
 from random_examples import n_examples
-from skfleet.estimators import Incremental, Ridge
+from skfleet.estimators import Incremental, KNeighborsRegressor, Ridge
 from skfleet.metrics import mean_squared_error
 from skfleet.model_selection import GridSearchCV
 
@@ -134,6 +134,14 @@ def test_every_entry_on_processes(process_fleet, read, entry):
 )
 def test_compositions_on_processes(process_fleet, table_folder, source, names, entry):
     compose(SOURCES[source](table_folder), names, [entry])
+
+
+def test_answers_are_paired_with_the_rows_of_a_categorized_frame():
+    frame = EXPRESSIONS["categorize"](dd.from_pandas(TABLE, npartitions=2))
+    X, y, _ = columns(frame)
+    model = KNeighborsRegressor(1).fit(X, y)
+    together, answer = dask.compute(y, model.predict(X))
+    np.testing.assert_allclose(answer, together)
 
 
 def test_dask_itself_fails_on_several_readers_of_a_categorized_frame():

@@ -11,6 +11,7 @@ from dask.dataframe.dask_expr.io import FusedIO
 from dask.task_spec import List, Task, TaskRef
 
 from skfleet._dask_private import Blockwise
+from skfleet.blocks._dask_categorize import with_multi_reader_categorize
 from skfleet.blocks._dask_optimize import is_reordered
 from skfleet.blocks._dask_partitions import PartitionsOf
 
@@ -25,7 +26,7 @@ def paired_with(answer: Any, X: Any) -> Any:
     if X.npartitions != answer.npartitions or is_reordered(X):
         return answer
     # a single column, since Dask reads no rows without any from several files by Arrow
-    root = Root(X[list(X.columns[:1])].expr)
+    root = Root(with_multi_reader_categorize(X[list(X.columns[:1])]).expr)
     return new_collection(PairedAnswer(Rootless(answer.expr), root))
 
 
