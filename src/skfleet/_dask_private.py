@@ -1,8 +1,9 @@
-"""Private names of Dask that have no public equivalent; a test says what is lost where one goes.
+"""Private names of Dask that have no public equivalent, and what each of them is for.
 
 Dask has public collections, but no public way to see of which files and by which expressions the
-rows of a frame are made. `OVERRIDES` are the private methods and attributes of its expressions and
-readers that classes of ours override or set.
+rows of a frame are made. Where a name goes, the import of this file fails with it, and `USES` says
+what is lost. `OVERRIDES` are the private methods and attributes of its expressions and readers that
+classes of ours override or set.
 """
 
 from __future__ import annotations

@@ -23,10 +23,7 @@ _PAGES = {
 
 
 class DocumentationLink:
-    """Mixin of all estimators of this package, with the link to their page of the documentation.
-
-    scikit-learn defines the names for third parties.
-    """
+    """Mixin with the documentation link; scikit-learn defines the names for third parties."""
 
     _doc_link_module = "skfleet"
     _doc_link_template = DOCUMENTATION + "/{page}.html"
@@ -38,5 +35,8 @@ class DocumentationLink:
 
 
 def is_own(estimator: Any) -> bool:
-    """Return whether an estimator is of this package, or of a class derived from one of its."""
-    return isinstance(estimator, DocumentationLink)
+    """Return whether the class of an estimator is one of this package, which takes Dask rows.
+
+    A class that a user derives from one is none: its methods may take rows of this process alone.
+    """
+    return type(estimator).__module__.partition(".")[0] == DocumentationLink._doc_link_module

@@ -8,7 +8,6 @@ from sklearn import model_selection
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
 
-from skfleet._doc_link import DocumentationLink
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV
 
 X = np.random.default_rng(0).normal(size=(60, 3))
@@ -24,9 +23,10 @@ def _client():
         yield
 
 
-class Scaled(DocumentationLink, RegressorMixin, BaseEstimator):
+class Scaled(RegressorMixin, BaseEstimator):
     """Fitted in the driver, as it seems to be ours; one of its fits is interrupted, others fail."""
 
+    __module__ = "skfleet.of_this_test"
     n_left = np.inf
 
     def __init__(self, p=1.0, fails=(), size=1):

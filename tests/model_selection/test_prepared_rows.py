@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import sklearn.linear_model
 import sklearn.model_selection as reference
 import sklearn.preprocessing
 from distributed import Client
@@ -21,6 +22,7 @@ from sklearn.svm import SVC
 from clusters import local_client
 from skfleet.engine import NarrowRows, gather_rows, joined_blocks
 from skfleet.estimators import LogisticRegression as BlockwiseLogisticRegression
+from skfleet.estimators import Ridge
 from skfleet.estimators.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from skfleet.model_selection import GridSearchCV
 from skfleet.model_selection._dispatch import _local_fits
@@ -259,3 +261,22 @@ def test_prepared_rows_to_validate_on(early_stopping):
     for name in ("mean_test_score", "best_iteration", "split2_best_iteration"):
         np.testing.assert_allclose(search.cv_results_[name], other.cv_results_[name])
     assert search.best_estimator_[-1].max_iter == other.best_estimator_[-1].max_iter < 30
+
+
+@pytest.mark.parametrize("rows", [(X, y), (LAZY_X, LAZY_Y)], ids=["here", "on Dask"])
+def test_a_class_that_is_derived_from_one_of_ours_prepares_rows_itself(rows):
+    """Whatever its name is, and on the rows that its methods take."""
+
+    def search_of(base, ridge, search):
+        def transform(self, X, copy=None):
+            return base.transform(self, X) * np.array([10.0, 1.0, 0.1])
+
+        scaler = type("StandardScaler", (base,), {"transform": transform, "__module__": __name__})
+        return search(make_pipeline(scaler(), ridge()), {"ridge__alpha": [0.1, 10, 1000]}, cv=3)
+
+    found = search_of(StandardScaler, Ridge, GridSearchCV).fit(*rows)
+    expected = search_of(
+        sklearn.preprocessing.StandardScaler, sklearn.linear_model.Ridge, reference.GridSearchCV
+    ).fit(X, y)
+    name = "mean_test_score"
+    np.testing.assert_allclose(found.cv_results_[name], expected.cv_results_[name], atol=1e-9)

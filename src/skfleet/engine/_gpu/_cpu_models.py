@@ -13,7 +13,6 @@ import numpy as np
 
 from skfleet._array import is_not_numpy, namespace, to_host, to_host_if_array
 from skfleet._device import device_library
-from skfleet._doc_link import is_own
 from skfleet._method_override import override_method, restore_method
 from skfleet.engine._gpu._estimator_device import (
     deep_params,
@@ -96,7 +95,7 @@ def arrays_to_host(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def attributes_to_host(model: Any) -> None:
     """Move the arrays of one of our models to the host, so that any process can unpickle it."""
-    if is_own(model):
+    if "skfleet" in libraries_of(model):
         vars(model).update(arrays_to_host(vars(model)))
 
 

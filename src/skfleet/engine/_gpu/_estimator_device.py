@@ -15,7 +15,6 @@ from sklearn.utils import get_tags
 from skfleet._array import to_device_of
 from skfleet._config import get_config
 from skfleet._device import device_library
-from skfleet._doc_link import is_own
 
 # Libraries whose estimators take arrays on a GPU as input.
 _ACCEPT_ARRAYS = {"cuml", "skfleet", "xgboost"}
@@ -181,7 +180,7 @@ def _computes_on_gpu(estimator: Any, prefix: str, params: Mapping[str, Any]) -> 
     if "cuml" in libraries:
         return True
     device = str(params.get(f"{prefix}device") or "")
-    if is_own(estimator):
+    if "skfleet" in libraries:
         return device == "cuda" or (device == "auto" and get_config().device == "cuda")
     if "xgboost" in libraries:
         tree_method = str(params.get(f"{prefix}tree_method") or "")

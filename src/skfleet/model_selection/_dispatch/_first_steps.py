@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import Pipeline
 
-from skfleet._doc_link import DocumentationLink
 from skfleet.blocks import RowSet
 from skfleet.engine import Pickled
 from skfleet.model_selection._dispatch._blockwise_steps import (
@@ -24,7 +23,7 @@ from skfleet.model_selection._dispatch._split_views import as_indexable
 logger = logging.getLogger(__name__)
 
 
-class PreparedStep(DocumentationLink, TransformerMixin, BaseEstimator):
+class PreparedStep(TransformerMixin, BaseEstimator):
     """Stand-in for a step that has transformed the rows already; it has all parameters."""
 
     def set_params(self, **params: Any) -> Self:
