@@ -29,8 +29,8 @@ OVERRIDES = {
     "distributed": _distributed_private.OVERRIDES,
     "sklearn": _sklearn_private.OVERRIDES,
 }
-# What Python and scikit-learn set in each class themselves.
-GIVEN = {"_abc_impl", "_sklearn_auto_wrap_output_keys"}
+# What Python, scikit-learn and Dask set in each class themselves; Dask at the first instance.
+GIVEN = {"_abc_impl", "_instances", "_sklearn_auto_wrap_output_keys"}
 
 
 def is_private(name):
