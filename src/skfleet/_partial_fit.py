@@ -14,32 +14,28 @@ from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._pipeline_steps import last_step
 from skfleet.blocks import fetch
 from skfleet.metrics import unique_labels
 
 
-def learner_of(estimator: Any) -> Any:
-    """Return the estimator, or the last step of a pipeline."""
-    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-
-
 def copy_learner(model: Any) -> Any:
     """Return a model with a copy of its learner; the other steps of a pipeline are shared."""
-    return _with_last(model, copy.deepcopy(learner_of(model)))
+    return _with_last(model, copy.deepcopy(last_step(model)))
 
 
 def clone_learner(estimator: Any) -> Any:
     """Return an estimator with an unfitted learner, and copies of the other steps of a pipeline."""
     if not isinstance(estimator, Pipeline):
         return clone(estimator)
-    return _with_last(copy.deepcopy(estimator), clone(learner_of(estimator)))
+    return _with_last(copy.deepcopy(estimator), clone(last_step(estimator)))
 
 
 def partial_fit(model: Any, X: Any, y: Any, **params: Any) -> None:
     """Call ``partial_fit`` of the learner on rows that the other steps have transformed."""
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         X = model[:-1].transform(X)
-    learner_of(model).partial_fit(X, y, **params)
+    last_step(model).partial_fit(X, y, **params)
 
 
 def check_steps(estimator: Any) -> None:

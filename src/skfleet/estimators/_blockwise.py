@@ -251,6 +251,19 @@ class BlockwiseEstimator(FitProgressMixin, DocumentationLink):
 class BlockwiseTransformer(BlockwiseEstimator):
     """Base of transformers that are scikit-learn's own for rows in this process."""
 
+    def _begin_part_fit(self, meta: Any, cross_fit: bool, known: Any) -> Passes:
+        """Return the passes of a fit within a pipeline or a composition.
+
+        They return what transforms the rows that it is fitted on, None where it does itself. With
+        `cross_fit`, that does so as ``fit_transform`` does. `known` are the moments of the rows,
+        None where they are not known.
+        """
+        return self._begin_fit(meta)
+
+    def _replace_parts(self, replace: Callable[[Any], Any]) -> Any:
+        """Return a copy with a replacement for each fitted part that is an estimator."""
+        return self
+
     def _training_moments(self) -> Any:
         """Return the moments that the rows of the fit have when transformed; None if unknown."""
         return None

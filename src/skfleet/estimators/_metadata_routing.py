@@ -9,7 +9,7 @@ from sklearn import get_config
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
-from skfleet._partial_fit import learner_of
+from skfleet._pipeline_steps import last_step
 
 
 def make_router(owner: Any, methods: dict[str, str]) -> MetadataRouter:
@@ -22,7 +22,7 @@ def make_router(owner: Any, methods: dict[str, str]) -> MetadataRouter:
     for caller, callee in methods.items():
         mappings.setdefault(_role(callee), MethodMapping()).add(caller=caller, callee=callee)
     router = MetadataRouter(owner=owner).add_self_request(owner)
-    inner = {"estimator": owner.estimator, "learner": learner_of(owner.estimator)}
+    inner = {"estimator": owner.estimator, "learner": last_step(owner.estimator)}
     for role, mapping in mappings.items():
         router.add(method_mapping=mapping, **{role: inner[role]})
     return router

@@ -16,6 +16,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from skfleet._method_override import override_method, restore_method
+from skfleet._pipeline_steps import last_step
 from skfleet._sklearn_private import take_rows
 from skfleet._validation import check_in_interval
 from skfleet.model_selection._early_stopping_libraries import Booster, booster_of
@@ -47,7 +48,7 @@ class ValidationRows:
         """Return the validation rows of a search by its parameters; None without any."""
         if search.early_stopping is None:
             return None
-        seed = getattr(_last_step(search.estimator), "random_state", None)
+        seed = getattr(last_step(search.estimator), "random_state", None)
         return cls(
             None if search.early_stopping == "test" else search.early_stopping,
             int(seed) if isinstance(seed, Integral) else 0,
@@ -129,7 +130,7 @@ class _ValidatedFit:
 
     def __call__(self, X: Any, y: Any, **params: Any) -> Any:
         restore_method(self._estimator, "fit")
-        last = _last_step(self._estimator)  # only now: it may be a parameter of the candidate
+        last = last_step(self._estimator)  # only now: it may be a parameter of the candidate
         override_method(last, "fit", self._fit_last)
         try:
             return self._estimator.fit(X, y, **params)
@@ -137,7 +138,7 @@ class _ValidatedFit:
             restore_method(last, "fit")
 
     def _fit_last(self, X: Any, y: Any, **params: Any) -> Any:
-        last = _last_step(self._estimator)
+        last = last_step(self._estimator)
         restore_method(last, "fit")
         X_val, y_val = take_rows(self._X, self._rows), take_rows(self._y, self._rows)
         if isinstance(self._estimator, Pipeline):
@@ -225,7 +226,7 @@ def _replaces_last_step(estimator: Any, names: Iterable[str]) -> bool:
 
 
 def _booster_or_raise(value: Any, estimator: Any) -> Booster:
-    last = _last_step(estimator)
+    last = last_step(estimator)
     booster = booster_of(last)
     if booster is None:
         name = type(last).__name__ if hasattr(last, "fit") else repr(last)
@@ -241,12 +242,6 @@ def _booster_or_raise(value: Any, estimator: Any) -> Booster:
             f"{value!r} for a pairwise {type(estimator).__name__} instead."
         )
     return booster
-
-
-def _last_step(estimator: Any) -> Any:
-    """Return the last step of a pipeline, and any other estimator itself."""
-    has_steps = isinstance(estimator, Pipeline) and estimator.steps
-    return estimator.steps[-1][1] if has_steps else estimator
 
 
 # -- results -------------------------------------------------------------------------------------
@@ -271,6 +266,6 @@ def best_iterations(fits: Sequence[Mapping[str, Any]], n_splits: int) -> dict[st
 
 def prepare_refit(estimator: Any, n_iterations: float) -> None:
     """Make an estimator iterate so often without validation rows; as often as it may if NaN."""
-    booster = booster_of(_last_step(estimator))
+    booster = booster_of(last_step(estimator))
     assert booster is not None  # the search has checked it
     booster.set_iterations(None if np.isnan(n_iterations) else int(n_iterations))

@@ -14,6 +14,7 @@ from skfleet._captured_output import deduplicate_warnings
 from skfleet._config import config_context
 from skfleet._doc_link import DocumentationLink, is_own
 from skfleet._method_override import override_method, restore_method
+from skfleet._pipeline_steps import takes_dask_rows
 from skfleet._typing import Rows, Values
 from skfleet._validation import check_in_interval
 from skfleet._warnings import warn
@@ -33,12 +34,6 @@ from skfleet.model_selection._backends import (
     sequential_fits,
 )
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
-from skfleet.model_selection._dispatch._blockwise_steps import (
-    fit_last_step,
-    fit_on_gathered_rows,
-    n_blockwise_steps,
-    n_steps_of,
-)
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
 from skfleet.model_selection._dispatch._split_views import (
     as_indexable,
@@ -58,7 +53,6 @@ from skfleet.model_selection._lazy_answers import (
     LazyRowMethods,
     gathered,
     score_lazily,
-    takes_dask_rows,
 )
 from skfleet.model_selection._plot import plot_search, timeline_of
 
@@ -287,9 +281,11 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         if not current_context().fit_in_driver:
             fitted = self._fit(estimator, X, *args, **params)
         else:
+            from skfleet.estimators.pipeline import fit_last_step, fit_on_gathered_rows
+
             X, *args = map(collection_of, (X, *args))  # type: ignore[assignment]
             params = collections_of(params)
-            if n_blockwise_steps(estimator) == n_steps_of(estimator):
+            if takes_dask_rows(estimator):
                 first, y = current_context().refit_steps, args[0] if args else None
                 if first is not None and fit_last_step(estimator, X, y, params, first):
                     return estimator

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
+from skfleet._pipeline_steps import n_blockwise_steps
 from skfleet.blocks import (
     Block,
     as_sized,
@@ -23,7 +24,6 @@ from skfleet.blocks import (
 )
 from skfleet.engine import check_fits_in_memory, with_known_lengths
 from skfleet.model_selection._backends import joblib_backend
-from skfleet.model_selection._dispatch._blockwise_steps import n_blockwise_steps
 
 
 def check_input_rows(estimator: Any, X: Any, y: Any, name: str) -> None:

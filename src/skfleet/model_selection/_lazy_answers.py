@@ -10,26 +10,20 @@ from typing import Any
 
 from sklearn import model_selection
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.pipeline import Pipeline
 
 from skfleet._delegation import available_where
 from skfleet._method_override import override_method
+from skfleet._pipeline_steps import last_step, takes_dask_rows
 from skfleet.blocks import compute_together, is_lazy, row_blocks, with_pandas_text
 from skfleet.engine import check_fits_in_memory
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring, get_scorer_names
-from skfleet.model_selection._dispatch._blockwise_steps import n_blockwise_steps, n_steps_of
 
 # Methods with an answer for each row.
 ROW_METHODS = (
     "predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples",
     "transform", "inverse_transform",
 )  # fmt: skip
-
-
-def takes_dask_rows(estimator: Any) -> bool:
-    """Return whether an estimator, and each step of a pipeline, is of this library."""
-    return n_blockwise_steps(estimator) == n_steps_of(estimator)
 
 
 class LazyBestEstimator:
@@ -83,8 +77,7 @@ def score_lazily(
 
     That is so for scorers without a name here, and for an estimator's own ``score``.
     """
-    last = estimator.steps[-1][1] if type(estimator) is Pipeline else estimator
-    own = getattr(type(last), "score", None)
+    own = getattr(type(last_step(estimator)), "score", None)
     is_known = own in (ClassifierMixin.score, RegressorMixin.score)
     is_known = is_known if scoring is None else scoring in get_scorer_names()
     if not is_known or params or y is None or len(y.shape) > 1:

@@ -20,14 +20,9 @@ from skfleet.engine import Passes, identity
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import blockwise
 from skfleet.estimators._passes import head_of_rows
-from skfleet.estimators.compose._cross_fit import Composition
-from skfleet.estimators.compose._metadata import is_estimator
-from skfleet.estimators.compose._shared_fit import (
-    Part,
-    copy_configuration,
-    finish_fit,
-    fit_parts,
-)
+from skfleet.estimators.compose._composition import Composition, Part, finish_fit, fit_parts
+from skfleet.estimators.pipeline._fit import copy_configuration
+from skfleet.estimators.pipeline._task_models import is_estimator
 
 
 class ColumnRecorder(TransformerMixin, BaseEstimator):

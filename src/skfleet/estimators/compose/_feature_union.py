@@ -14,15 +14,9 @@ from sklearn.pipeline import make_union as make_in_scikit_learn
 from skfleet._warnings import without_warnings
 from skfleet.engine import Passes, identity
 from skfleet.estimators._blockwise import blockwise
-from skfleet.estimators.compose._cross_fit import Composition
-from skfleet.estimators.compose._metadata import is_estimator
-from skfleet.estimators.compose._shared_fit import (
-    Part,
-    copy_configuration,
-    copy_state,
-    finish_fit,
-    fit_parts,
-)
+from skfleet.estimators.compose._composition import Composition, Part, finish_fit, fit_parts
+from skfleet.estimators.pipeline._fit import copy_configuration
+from skfleet.estimators.pipeline._task_models import is_estimator
 
 
 @blockwise
@@ -61,7 +55,7 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
         originals = dict(self.transformer_list)
         training_model = yield from finish_fit(self, fitted, head, meta)
         self.transformer_list = [
-            (name, copy_state(part, originals[name])) for name, part in self.transformer_list
+            (name, _copy_state(part, originals[name])) for name, part in self.transformer_list
         ]
         return training_model
 
@@ -89,3 +83,21 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
 @wraps(make_in_scikit_learn)
 def make_union(*transformers: Any, **params: Any) -> FeatureUnion:
     return FeatureUnion(**make_in_scikit_learn(*transformers, **params).get_params(deep=False))
+
+
+def _copy_state(fitted: Any, transformer: Any) -> Any:
+    """Copy the state of a fitted clone to its original, and return the original.
+
+    A clone of another class than the original's is returned as it is.
+    """
+    is_same = transformer is fitted or not is_estimator(transformer)
+    if is_same or type(transformer) is not type(fitted):
+        return fitted
+    params = transformer.get_params(deep=False)
+    for parts in {"steps", "transformer_list"} & params.keys():  # parameters that are fitted
+        pairs = zip(getattr(fitted, parts), params[parts], strict=True)
+        params[parts] = [(name, _copy_state(part, before)) for (name, part), (_, before) in pairs]
+    state = vars(fitted) | params
+    vars(transformer).clear()
+    vars(transformer).update(state)
+    return transformer

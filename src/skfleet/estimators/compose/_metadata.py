@@ -8,10 +8,7 @@ from sklearn import get_config
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import has_fit_parameter
 
-
-def is_estimator(part: Any) -> bool:
-    """Return whether a part of a composition is one, and not "drop" or "passthrough"."""
-    return part is not None and not isinstance(part, str)
+from skfleet.estimators.pipeline._task_models import is_estimator
 
 
 def weighted_parts(composition: Any, params: dict[str, Any], routed_only: bool) -> set[str]:

@@ -12,7 +12,8 @@ import pandas as pd
 
 from skfleet._captured_output import OutputEvent, capture_output
 from skfleet._config import config_context
-from skfleet._partial_fit import copy_learner, learner_of, partial_fit
+from skfleet._partial_fit import copy_learner, partial_fit
+from skfleet._pipeline_steps import last_step
 from skfleet.blocks import Block, BlockRef, RowBlocks, slice_rows
 from skfleet.engine import (
     PicklableModel,
@@ -139,7 +140,7 @@ def _partial_fit_batches(model: Any, block: Block, fit_params: dict[str, Any], s
 
 def loss_of(model: Any) -> float:
     """Return the `loss_` or `inertia_` of a model, NaN for neither."""
-    learner = learner_of(model)
+    learner = last_step(model)
     loss = getattr(learner, "loss_", getattr(learner, "inertia_", None))
     return float(loss) if isinstance(loss, Real) else np.nan
 

@@ -15,7 +15,8 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 
 from skfleet._captured_output import output_replayer, process_token
 from skfleet._config import get_config
-from skfleet._partial_fit import check_steps, classes_for_partial_fit, clone_learner, learner_of
+from skfleet._partial_fit import check_steps, classes_for_partial_fit, clone_learner
+from skfleet._pipeline_steps import last_step
 from skfleet._typing import Estimator, RandomState, Rows, Table, Values, Weights
 from skfleet._validation import check_bool, check_has_partial_fit, check_seed, check_verbose
 from skfleet.blocks import RowBlocks
@@ -266,7 +267,7 @@ class Incremental(ParallelPostFit):
         model = clone_learner(self.estimator)
         rows, fit_params = training_blocks(self, "fit", X, y, params)
         validation = validation_blocks(self, X, X_val, y_val, sample_weight_val)
-        fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
+        fit_params |= classes_for_partial_fit(last_step(model), y, classes)
         if validation is not None and "classes" in fit_params:
             check_validation_labels(unique_labels(y_val), fit_params["classes"])
         # All seeds ahead, so that a resumed fit shuffles as an uninterrupted one does.
@@ -306,7 +307,7 @@ class Incremental(ParallelPostFit):
         model = clone_learner(self.estimator) if model is None else model
         params = drop_none(params, sample_weight=sample_weight)
         rows, fit_params = training_blocks(self, "partial_fit", X, y, params)
-        fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
+        fit_params |= classes_for_partial_fit(last_step(model), y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         fit_state = FitState(np.array([seed]), fit_params)
         state = PartialFitState(model, n_samples_seen)
@@ -329,7 +330,7 @@ class Incremental(ParallelPostFit):
     def _check_parameters(self) -> None:
         """Raise for invalid parameters."""
         check_has_partial_fit(
-            "estimator", learner_of(self.estimator), "train it with ParallelPostFit on a sample"
+            "estimator", last_step(self.estimator), "train it with ParallelPostFit on a sample"
         )
         check_steps(self.estimator)
         if self.shuffle not in ("blocks", "rows", False):

@@ -1,11 +1,23 @@
-"""Pipelines of transformers on Dask rows: fits on the training rows of splits."""
+"""Pipelines whose first steps are of this library, on Dask rows."""
 
-from skfleet.estimators.compose._shared_fit import FittedSteps
-from skfleet.estimators.pipeline._splits import (
-    SuspendedFit,
-    fit_on_splits,
-    shares_passes,
-    start_fit,
+from skfleet.estimators.pipeline._divide import (
+    SplitPipeline,
+    fit_last_step,
+    fit_on_gathered_rows,
+    joined_pipeline,
 )
+from skfleet.estimators.pipeline._first_steps import FirstSteps, RefitFirstSteps, TransformedParts
+from skfleet.estimators.pipeline._fit import FittedSteps
+from skfleet.estimators.pipeline._splits import shares_passes
 
-__all__ = ["FittedSteps", "SuspendedFit", "fit_on_splits", "shares_passes", "start_fit"]
+__all__ = [
+    "FirstSteps",
+    "FittedSteps",
+    "RefitFirstSteps",
+    "SplitPipeline",
+    "TransformedParts",
+    "fit_last_step",
+    "fit_on_gathered_rows",
+    "joined_pipeline",
+    "shares_passes",
+]

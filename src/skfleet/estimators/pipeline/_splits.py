@@ -1,4 +1,4 @@
-"""Fits of pipelines of transformers on Dask rows and their splits, in shared passes."""
+"""Fits of pipelines of transformers on the training rows of splits, in shared passes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from skfleet.blocks import (
     take_rows,
     with_pandas_text,
 )
-from skfleet.engine import Passes, Reduction, engine_for, run_passes, share_passes
+from skfleet.engine import engine_for, run_passes, share_passes
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BlockwiseTransformer, blocks_as_they_are
 from skfleet.estimators._passes import EstimatorFit, on_prepared_rows
-from skfleet.estimators.compose._metadata import is_estimator
-from skfleet.estimators.compose._shared_fit import FittedSteps, begin_fit
+from skfleet.estimators.pipeline._fit import FittedSteps, begin_fit
+from skfleet.estimators.pipeline._task_models import is_estimator
 
 
 class TrainingRows(NamedTuple):
@@ -80,37 +80,3 @@ def fit_on_splits(fits: Sequence[tuple[Pipeline, RowSet]], X: Any, y: Any) -> li
     passes = share_passes(computations, "fit-first-steps")
     results, _ = run_passes(passes, engine_for(rows), rows, answer=answer)
     return [FittedSteps(part.model) for part in results]
-
-
-class SuspendedFit:
-    """A fit of a pipeline of transformers on Dask rows, that waits for the result of a pass."""
-
-    def __init__(self, passes: Passes, first: Reduction, X: Any, y: Any) -> None:
-        self._passes, self._X, self._y = passes, X, y
-        self.reduction = first
-
-    def finish(self, result: Any) -> FittedSteps:
-        """Finish the fit with the result of its first pass; it may take further ones."""
-        rows = blocks_as_they_are(self._X, self._y)
-        passes, engine = _continued(self._passes, result), engine_for(rows)
-        fitted = run_passes(
-            passes, engine, rows, answer=lambda request: request.run(self._X, self._y)
-        )
-        return FittedSteps(fitted.model)
-
-
-def start_fit(steps: Pipeline, X: Any, y: Any) -> SuspendedFit | None:
-    """Start to fit a clone of a pipeline on Dask rows; None where it does not begin with a pass."""
-    passes = begin_fit(steps, with_pandas_text(meta_of(X)), cross_fit=False)
-    first = next(passes, None)
-    return SuspendedFit(passes, first, X, y) if isinstance(first, Reduction) else None
-
-
-def _continued(passes: Passes, result: Any) -> Passes:
-    """Continue a computation that waits for a result."""
-    while True:
-        try:
-            request = passes.send(result)
-        except StopIteration as end:
-            return end.value
-        result = yield request

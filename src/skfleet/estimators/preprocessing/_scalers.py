@@ -66,6 +66,9 @@ class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
                 check_total_weight(np.max(self.n_samples_seen_))
         return self
 
+    def _begin_part_fit(self, meta: Any, cross_fit: bool, known: Any) -> Passes:
+        return self._begin_fit(meta, known=known)
+
     def _fit_passes(self, meta: Any, known: ColumnMoments | None = None) -> Passes:
         if known is None:
             yield from super()._fit_passes(meta)

@@ -256,6 +256,9 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         is_named = container == "default" or is_frame(folds.result)
         return output if is_named else name_columns(output, self.get_feature_names_out())
 
+    def _begin_part_fit(self, meta: Any, cross_fit: bool, known: Any) -> Passes:
+        return self._begin_cross_fit(meta) if cross_fit else self._begin_fit(meta)
+
     def _begin_cross_fit(self, meta: Any, **params: Any) -> Passes:
         """Return the passes of a fit, and of the encoding of its rows by fold."""
         validate_params(self)

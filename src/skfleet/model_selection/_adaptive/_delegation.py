@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._delegation import DelegatesToInner, available_if_inner_has
 from skfleet._doc_link import DocumentationLink
 from skfleet._docstrings import compose_docstring
+from skfleet._pipeline_steps import last_step
 from skfleet._typing import Answer, Rows, Values
 from skfleet.blocks import check_rows, is_lazy, with_pandas_text
 from skfleet.inference import call_method
@@ -202,5 +203,5 @@ class DelegatesToBestEstimator(
         training = MethodMapping().add(caller="fit", callee="partial_fit")
         scoring = MethodMapping().add(caller="fit", callee="score")
         scoring.add(caller="score", callee="score")
-        router.add(estimator=self._last_step(), method_mapping=training)
+        router.add(estimator=last_step(self.estimator), method_mapping=training)
         return router.add(scorer=self._scorer(), method_mapping=scoring)

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 
-from skfleet._partial_fit import learner_of
+from skfleet._pipeline_steps import last_step
 from skfleet._validation import (
     check_bool,
     check_has_partial_fit,
@@ -60,13 +60,13 @@ def _estimator_score(estimator: Any, X: Any, y: Any = None, **params: Any) -> fl
 def check_candidate(estimator: Any, params: Mapping[str, Any]) -> None:
     """Raise unless the estimator takes these parameters, and has ``partial_fit`` with them."""
     values = {name: clone(value, safe=False) for name, value in params.items()}
-    learner = learner_of(clone(estimator).set_params(**values))
+    learner = last_step(clone(estimator).set_params(**values))
     check_has_partial_fit(f"the candidate {params!r}", learner, _ALTERNATIVE)
 
 
 def check_parameters(search: Any) -> None:
     """Raise for invalid parameters of a search, before any work."""
-    learner = learner_of(search.estimator)
+    learner = last_step(search.estimator)
     check_has_partial_fit("estimator", learner, _ALTERNATIVE)
     search._check_schedule()
     _check_refit(search)

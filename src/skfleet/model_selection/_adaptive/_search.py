@@ -19,7 +19,8 @@ from sklearn.utils.metadata_routing import process_routing
 
 from skfleet import _config, _typing
 from skfleet._linalg import is_sparse
-from skfleet._partial_fit import classes_for_partial_fit, learner_of
+from skfleet._partial_fit import classes_for_partial_fit
+from skfleet._pipeline_steps import last_step
 from skfleet._progress_bar import ProgressHint, open_bar
 from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_sample
@@ -150,9 +151,6 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             n_requested = min(n_requested, len(ParameterGrid(self.parameters)))
         return max(n_requested, len(self.points_to_evaluate or ()))
 
-    def _last_step(self) -> Any:
-        return learner_of(self.estimator)
-
     def _scorer(self) -> Any:
         return scorer_for(self.estimator, self.scoring)
 
@@ -207,7 +205,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         sliceable = X.tocsr() if is_sparse(X) else X
         blocks = row_blocks(sliceable, y, weight, per_sample=per_sample, dtype=None)
         fit_params = {name: value for name, value in constant.items() if name in learn_params}
-        fit_params |= classes_for_partial_fit(self._last_step(), y, classes)
+        fit_params |= classes_for_partial_fit(last_step(self.estimator), y, classes)
         checkpoint, models = self._open_checkpoint(engine, X, y, params)
         stratify = is_classifier(self.estimator) and y is not None
         report_data_memory(
@@ -332,7 +330,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         """Run the search and set the fitted attributes, also when it is interrupted."""
         n_planned = sum(map(calls_of, self._rungs(schedule.n_candidates)))
         history = History()
-        name = type(self._last_step()).__name__
+        name = type(last_step(self.estimator)).__name__
         is_shown = _config.asks_for_progress(self.verbose)
         bar = open_bar(name, "calls of partial_fit", n_planned) if is_shown else None
         report = Report(

@@ -19,7 +19,8 @@ from skfleet._array import is_not_numpy
 from skfleet._captured_output import OutputEvent, capture_output, process_token
 from skfleet._config import config_context, get_config
 from skfleet._exception_pickle import PicklableException
-from skfleet._partial_fit import copy_learner, learner_of, partial_fit
+from skfleet._partial_fit import copy_learner, partial_fit
+from skfleet._pipeline_steps import last_step
 from skfleet._sklearn_private import scorers_of
 from skfleet.blocks import Block, BlockRef, concat_rows, copy_block_rows
 from skfleet.engine import (
@@ -197,7 +198,7 @@ def _train_batches(
         rows = rows_of_batch(block, batch, context.seed, context.holdout)
         partial_fit_rows(model, rows, context)
         n_samples += rows.n_rows
-    attributes_to_host(learner_of(model))
+    attributes_to_host(last_step(model))
     if not state.n_calls:
         check_picklable(model)
     seconds = state.fit_time + time.perf_counter() - start
@@ -341,7 +342,7 @@ def train_on_test_rows(
     for _ in range(epochs):
         for block_ref in block_refs:
             partial_fit_rows(model, copy_block_rows(_test_rows(context, model, block_ref)), context)
-    attributes_to_host(learner_of(model))
+    attributes_to_host(last_step(model))
     return replace(trained, model=model)
 
 

@@ -21,7 +21,6 @@ from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
 from skfleet.model_selection._dispatch._split_views import collections_of
 from skfleet.model_selection._scorer_names import scorer_name
 from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
-from skfleet.model_selection._shared_fits._refit import RefitFirstSteps
 from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
 logger = logging.getLogger(__name__)
@@ -70,6 +69,8 @@ class AnalyticScores:
             fit_params = collections_of(job.options.get("fit_params") or {})
             refit = None
             if self._context.refits and self._context.fit_in_driver:
+                from skfleet.estimators.pipeline import RefitFirstSteps  # not at import
+
                 refit = self._context.refit_steps = RefitFirstSteps()
             self._pipelines[key] = ScoredPipeline(estimator, self._candidates, fit_params, refit)
         pipeline = self._pipelines[key]

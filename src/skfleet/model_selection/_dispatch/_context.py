@@ -23,7 +23,7 @@ from skfleet.model_selection._shared_fits._registry import SharedFitLog
 from skfleet.model_selection._time_left import DurationModel
 
 if TYPE_CHECKING:
-    from skfleet.model_selection._shared_fits._refit import RefitFirstSteps
+    from skfleet.estimators.pipeline import RefitFirstSteps
 
 
 class SearchContext:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
+from skfleet._pipeline_steps import last_step
 from skfleet.blocks import compute_together, is_lazy, n_rows_of, partition_lengths, take_rows
 from skfleet.engine import (
     NarrowRows,
@@ -22,16 +23,18 @@ from skfleet.engine import (
     joined_blocks,
     persisted_collections,
 )
-from skfleet.model_selection._dispatch._blockwise_steps import name_of_last_step
 from skfleet.model_selection._dispatch._context import SearchContext
-from skfleet.model_selection._dispatch._first_steps import (
-    FirstSteps,
-    PreparedSplit,
-    SplitPipeline,
-)
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
-from skfleet.model_selection._dispatch._split_views import as_indexable, collection_of, in_order
+from skfleet.model_selection._dispatch._split_views import (
+    PreparedSplit,
+    as_indexable,
+    collection_of,
+    in_order,
+)
 from skfleet.model_selection._early_stopping import stopping_early
+
+if TYPE_CHECKING:
+    from skfleet.estimators.pipeline import FirstSteps, SplitPipeline
 
 # A fit with its result, or its error.
 Outcome = tuple[FitRequest, dict[str, Any] | Exception]
@@ -144,6 +147,8 @@ class LocalFits:
     # 3. Fit the first steps of all splits in shared passes.
     def _plan(self) -> None:
         """Prepare the fits that wait."""
+        from skfleet.estimators.pipeline import FirstSteps  # not at import
+
         self._is_planned = True
         divided: dict[Any, SplitPipeline | None] = {}  # by candidate
         for fit in self._fits:
@@ -160,7 +165,8 @@ class LocalFits:
         self._fits = deque(fit for fit in following if fit not in needing)
         for number in {fit.job for fit in self._pipelines}:
             job = self._requests.jobs[number]
-            steps = self._first_steps.setdefault(number, FirstSteps(job.X, job.y))
+            rows = as_indexable(job.X), as_indexable(job.y)
+            steps = self._first_steps.setdefault(number, FirstSteps(*rows))
             pipelines = {
                 (fit.fold, pipeline.digest): pipeline.first
                 for fit, pipeline in self._pipelines.items()
@@ -172,7 +178,7 @@ class LocalFits:
 
     def _divided(self, fit: FitRequest) -> SplitPipeline | None:
         """Return the pipeline of a fit in two; None where it is fitted as a whole."""
-        from skfleet.estimators.pipeline import shares_passes  # not at import
+        from skfleet.estimators.pipeline import SplitPipeline, shares_passes  # not at import
 
         job = self._requests.jobs[fit.job]
         options = {**job.options, **fit.call.options}
@@ -266,7 +272,7 @@ class LocalFits:
 
         None where they cannot be prepared; raise where they do not fit.
         """
-        job, name = self._requests.jobs[fit.job], name_of_last_step(pipeline.last)
+        job, name = self._requests.jobs[fit.job], type(last_step(pipeline.last)).__name__
         parts = _parts_of(job, fit.fold)
         if len(parts) > 2 and np.array_equal(parts[1], parts[2]):
             parts = parts[:2]  # rows to test on are those to validate on

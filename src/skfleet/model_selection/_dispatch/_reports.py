@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skfleet._joblib import BatchResult
-from skfleet.model_selection._dispatch._first_steps import joined_pipeline
 from skfleet.model_selection._dispatch._requests import FitRequest
 
 
@@ -23,6 +22,8 @@ def report_result(fit: FitRequest, result: BatchResult) -> None:
         if result.ok:
             value = dict(result.value[0])
             if fit.first_steps is not None and "estimator" in value:
+                from skfleet.estimators.pipeline import joined_pipeline  # not at import
+
                 value["estimator"] = joined_pipeline(fit.first_steps, value["estimator"])
             result = result._replace(value=[value])
         callback(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,3 +70,18 @@ def without_mask(part: Any, X: Any) -> Any:
     dtype = getattr(part, "dtype", None) or np.asarray(part).dtype
     is_mask = getattr(dtype, "kind", None) == "b" and len(part) == n_rows_of(as_indexable(X))
     return np.flatnonzero(part) if is_mask else part
+
+
+class PreparedSplit:
+    """Rows, or targets, that scikit-learn indexes by the very objects that name their parts."""
+
+    def __init__(self, n_rows: int, names: Sequence[Any], parts: Sequence[Any]) -> None:
+        self._names, self._parts = names, parts
+        self.shape, self.ndim = (n_rows, *parts[0].shape[1:]), parts[0].ndim
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        name = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
+        return next(p for n, p in zip(self._names, self._parts, strict=True) if n is name)

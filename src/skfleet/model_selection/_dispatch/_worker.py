@@ -16,6 +16,7 @@ from sklearn.utils import get_tags
 from skfleet._array import is_not_numpy
 from skfleet._captured_output import OutputEvent, drain_output
 from skfleet._config import config_context
+from skfleet._pipeline_steps import last_step
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import take_rows as take_device_rows
 from skfleet.engine import (
@@ -37,11 +38,7 @@ from skfleet.model_selection._dispatch._scheduler import should_yield
 from skfleet.model_selection._early_stopping import stopping_early
 from skfleet.model_selection._memory import process_of
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
-from skfleet.model_selection._shared_fits._registry import (
-    SharedFitMember,
-    last_step,
-    writes_into_rows,
-)
+from skfleet.model_selection._shared_fits._registry import SharedFitMember, writes_into_rows
 
 # The reason to share nothing where fits go on with arrays of another library than NumPy.
 _NOT_NUMPY = "rows must be NumPy's where they are fitted"

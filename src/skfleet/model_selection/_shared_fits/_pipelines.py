@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -18,7 +18,6 @@ from skfleet.model_selection._shared_fits._prepared_rows import (
     prepare_rows,
     products_after,
 )
-from skfleet.model_selection._shared_fits._refit import RefitFirstSteps
 from skfleet.model_selection._shared_fits._registry import (
     ParamSets,
     inherited_shared_fit,
@@ -31,6 +30,9 @@ from skfleet.model_selection._shared_fits._weighted_steps import (
     weighted_steps,
     weights_in,
 )
+
+if TYPE_CHECKING:
+    from skfleet.estimators.pipeline import RefitFirstSteps
 
 
 class PipelineVariant(NamedTuple):

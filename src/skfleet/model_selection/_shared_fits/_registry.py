@@ -357,12 +357,6 @@ def _shared_fit_of(kind: type) -> SharedFit | None:
     return None
 
 
-def last_step(estimator: Any) -> Any:
-    """Return the last step of a pipeline, and any other estimator itself."""
-    is_pipeline = type(estimator) is Pipeline and estimator.steps
-    return estimator.steps[-1][1] if is_pipeline else estimator
-
-
 def member_of(
     estimator: Any,
     parameters: Mapping[str, Any] | None,

@@ -1,57 +1,35 @@
-"""Fits of several transformers on the same rows, in shared passes."""
+"""Fits of a transformer, or of the steps of a pipeline of them, on Dask rows."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._sklearn_private import take_columns, validate_transformers
 from skfleet._validation import without_name_warnings
 from skfleet._warnings import without_warnings
-from skfleet.blocks import Block, artificial_rows, is_frame, meta_of, slice_rows
-from skfleet.engine import Passes, share_passes
+from skfleet.blocks import Block, artificial_rows, slice_rows
+from skfleet.engine import Passes
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BLOCKWISE_CLASSES, BlockwiseTransformer
 from skfleet.estimators._passes import EstimatorFit, head_of_rows, on_prepared_rows
-from skfleet.estimators.compose._alike_fit import fit_alike
-from skfleet.estimators.compose._cross_fit import (
-    Composition,
+from skfleet.estimators.pipeline._alike import fit_alike
+from skfleet.estimators.pipeline._task_models import (
     as_example,
     as_task_model,
     bind_folds,
     fold_encoders,
+    is_estimator,
 )
-from skfleet.estimators.compose._metadata import is_estimator
-from skfleet.estimators.preprocessing import StandardScaler, TargetEncoder
 from skfleet.inference import call_transform
 
 # State of an estimator beside its parameters that its clones have too.
 _CONFIGURATION = ("_sklearn_output_config", "_metadata_request")
-
-
-class Part(NamedTuple):
-    """A transformer of a composition, and the rows that it is fitted on.
-
-    `columns` are those of its rows, all for None; `meta` is their empty container.
-    """
-
-    transformer: Any
-    meta: Any
-    columns: Any = None
-    with_weight: bool = False
-
-    def begin_fit(self, cross_fit: bool) -> Passes:
-        """Return the fit of a clone of the transformer on the rows of all columns."""
-        chosen = ChosenColumns(self.columns, self.with_weight)
-        return on_prepared_rows(begin_fit(self.transformer, self.meta, cross_fit), chosen)
 
 
 class FittedPart(NamedTuple):
@@ -62,85 +40,6 @@ class FittedPart(NamedTuple):
 
     model: Any
     training_model: Any
-
-
-def fit_parts(
-    composition: Any, parts: Mapping[str, Part], names: Sequence[str], cross_fit: bool
-) -> Passes:
-    """Fit the parts of a composition in shared passes.
-
-    Return fitted parts by name, and the first rows, None where no part took a pass. `names` are
-    of the parts and of what is passed through.
-    """
-    validate_transformers(composition)
-    kind, start = type(composition).__name__, time.perf_counter()
-    try:
-        fits = [part.begin_fit(cross_fit) for part in parts.values()]
-        results, head = yield from share_passes(fits, f"fit-{kind}", head_of_rows())
-    except ValueError as error:
-        if "Expected 2D array, got 1D array instead" in str(error):
-            raise ValueError(
-                "1D data passed to a transformer that expects 2D data. Try to specify the column "
-                "selection as a list of one item instead of a scalar."
-            ) from error
-        raise
-    seconds = time.perf_counter() - start  # of the passes that all parts shared
-    if composition.verbose:
-        _print_times(kind, names, seconds)
-    return dict(zip(parts, results, strict=True)), head
-
-
-def finish_fit(composition: Any, fitted: Mapping[str, FittedPart], head: Any, meta: Any) -> Passes:
-    """Set the attributes of a composition by its first rows, or by artificial ones for None.
-
-    `meta` has none of the rows. Return what transforms the rows that the composition was fitted on,
-    None where it does itself.
-    """
-    models = {name: part.model for name, part in fitted.items()}
-    try:
-        if head is None:
-            output = composition._set_parts(models, artificial_rows(meta), as_example)
-        else:
-            output = composition._set_parts(models, head)
-    except Exception:  # functions may refuse artificial values
-        if head is not None:
-            raise
-        output = composition._set_parts(models, (yield head_of_rows()))
-    composition._record_output(meta, output)
-    parts = {id(part.model): part for part in fitted.values()}
-    changed = {k: p.training_model for k, p in parts.items() if p.model is not p.training_model}
-    return composition._replace_parts(lambda p: changed.get(id(p), p)) if changed else None
-
-
-def _print_times(kind: str, names: Sequence[str], seconds: float) -> None:
-    """Print a line for each part, as scikit-learn does."""
-    step = "step " if kind == "FeatureUnion" else ""
-    for number, name in enumerate(names, 1):
-        begin = f"[{kind}] "
-        end = f" ({step}{number} of {len(names)}) Processing {name}, total= {seconds:5.1f}s"
-        print(begin + "." * (70 - len(begin) - len(end)) + end)
-
-
-class ChosenColumns(NamedTuple):
-    """Preparation of rows by a choice of columns, all for None, with or without their weights."""
-
-    columns: Any
-    with_weight: bool
-
-    def __call__(self, block: Block) -> Block:
-        """Return the columns of a block."""
-        X = block.X if self.columns is None else take_columns(block.X, self.columns)
-        return block._replace(X=X, sample_weight=block.sample_weight if self.with_weight else None)
-
-    def prepare_all(self, X: Any) -> Any:
-        """Return the columns of a Dask collection."""
-        if self.columns is None:
-            return X
-        meta = meta_of(X)
-        if is_frame(meta):
-            chosen = take_columns(meta, self.columns)
-            return X[chosen.name if chosen.ndim == 1 else list(chosen.columns)]
-        return X[:, take_columns(np.arange(X.shape[1])[None], self.columns)[0]]
 
 
 class FittedSteps(NamedTuple):
@@ -178,14 +77,8 @@ def begin_fit(transformer: Any, meta: Any, cross_fit: bool, known: Any = None) -
     fitted = as_blockwise(transformer)
     if isinstance(fitted, Pipeline):
         return _fit_pipeline(fitted, meta, cross_fit)
-    if isinstance(fitted, TargetEncoder) and cross_fit:
-        return _fit_one(fitted, fitted._begin_cross_fit(meta))
-    if isinstance(fitted, Composition):
-        return _fit_one(fitted, fitted._begin_fit(meta, cross_fit=cross_fit))
-    if isinstance(fitted, StandardScaler) and known is not None:
-        return _fit_one(fitted, fitted._begin_fit(meta, known=known))
     if isinstance(fitted, BlockwiseTransformer):
-        return _fit_one(fitted, fitted._begin_fit(meta))
+        return _fit_one(fitted, fitted._begin_part_fit(meta, cross_fit, known))
     if isinstance(fitted, FleetEstimator):
         return _fit_one(fitted, _one_request(EstimatorFit(fitted)))
     if not _is_ready(fitted):
@@ -202,24 +95,6 @@ def as_blockwise(transformer: Any) -> Any:
     converted = cls(**copy.get_params(deep=False))
     copy_configuration(copy, converted)
     return converted
-
-
-def copy_state(fitted: Any, transformer: Any) -> Any:
-    """Copy the state of a fitted clone to its original, and return the original.
-
-    A clone of another class than the original's is returned as it is.
-    """
-    is_same = transformer is fitted or not is_estimator(transformer)
-    if is_same or type(transformer) is not type(fitted):
-        return fitted
-    params = transformer.get_params(deep=False)
-    for parts in {"steps", "transformer_list"} & params.keys():  # parameters that are fitted
-        pairs = zip(getattr(fitted, parts), params[parts], strict=True)
-        params[parts] = [(name, copy_state(part, before)) for (name, part), (_, before) in pairs]
-    state = vars(fitted) | params
-    vars(transformer).clear()
-    vars(transformer).update(state)
-    return transformer
 
 
 def copy_configuration(source: Any, target: Any) -> None:
