@@ -50,6 +50,9 @@ if sys.version_info < (3, 11, 9):
     # (python/cpython#106883). An environment variable reaches the workers' processes too.
     os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
 
+# Where the package falls back for an error of its own code, the test sees it, from workers too.
+os.environ["SKFLEET_STRICT_FALL_BACKS"] = "1"
+
 # Modules that import one of these at their top are skipped where it is not installed.
 OPTIONAL_LIBRARIES = {
     "array_api_strict", "lightgbm", "matplotlib", "numpydoc", "optuna", "rich", "torch", "xgboost",

@@ -26,6 +26,20 @@ OPTIONAL = {
 }  # fmt: skip
 
 
+# Whether pickle takes an object is known by trying; a damaged file is warned of.
+CATCHES_ALL = {
+    PACKAGE / name
+    for name in (
+        "_exception_pickle.py",
+        "engine/_child_process.py",
+        "engine/_dask/_serialize.py",
+        "estimators/boosting/_checkpoint.py",
+        "model_selection/_adaptive/_model_store.py",
+        "model_selection/_dispatch/_memory_of_steps.py",
+    )
+}
+
+
 def module_of(path):
     """Name the module that a file of the package is."""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -100,6 +114,18 @@ def container_checks(tree):
     }
 
 
+def silent_handlers(tree):
+    """Find the handlers of any error that do not read it, and do not raise."""
+    return {
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler)
+        and node.name is None
+        and getattr(node.type, "id", None) == "Exception"
+        and not any(isinstance(part, ast.Raise) for part in ast.walk(node))
+    }
+
+
 @pytest.fixture(params=FILES, ids=module_of)
 def file(request):
     return request.param
@@ -138,6 +164,11 @@ def test_containers_are_told_apart_in_few_places(file):
         assert not container_checks(ast.parse(file.read_text()))
 
 
+def test_a_wrong_line_is_not_taken_for_a_refusal(file):
+    if file not in CATCHES_ALL:
+        assert not silent_handlers(ast.parse(file.read_text())), "use fall_back(reason)"
+
+
 def test_rules_catch_what_they_are_for():
     broken = ast.parse(
         "import cupy.linalg\n"
@@ -145,10 +176,14 @@ def test_rules_catch_what_they_are_for():
         "def f(x):\n    import numba\n    x.persist()\n    engine.persist(x)\n"
         "    return x.sum().compute()\n"
         "isinstance(x, (int, np.ndarray))\n"
+        "try:\n    f(x)\nexcept ValueError:\n    pass\nexcept Exception:\n    pass\n"
+        "try:\n    f(x)\nexcept Exception as error:\n    f(error)\n"
+        "try:\n    f(x)\nexcept Exception:\n    raise\n"
     )
     assert optional_at_import(broken) == {"cupy", "xgboost"}
     assert computing_calls(broken) == {6, 8}
     assert container_checks(broken) == {9}
+    assert silent_handlers(broken) == {14}
 
 
 def test_dask_files_of_the_contract_are_read():

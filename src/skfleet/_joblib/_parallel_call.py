@@ -20,6 +20,7 @@ from uuid import uuid4
 from distributed import Client, Future
 
 from skfleet._captured_output import process_token
+from skfleet._fall_back import fall_back
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared_arguments import SharedArguments
 from skfleet._joblib._worker import BatchResult, CallItem, RetriableError, run_batch, task_name
@@ -334,18 +335,16 @@ class ParallelCall:
             return False
         if batch.n_sent > 1 and death_error(self.client, error, since=self._begin) is not None:
             return False  # workers were ended for their memory, and its data with them
-        try:
+        with fall_back("a batch whose arguments cannot be sent again is not resent"):
             lost = [(obj, copy) for obj, copy in batch.scattered if copy.is_lost()]
             has_lost_payload = batch.payload is not None and batch.payload.is_lost()
             if not (lost or has_lost_payload or getattr(error, "reason", None) in _LOST_REASONS):
                 return False
             for obj, copy in lost:
                 copy.resend(obj)
-        except Exception:
-            logger.debug("arguments of %s could not be sent again", batch.name, exc_info=True)
-            return False
-        self._send([batch])
-        return True
+            self._send([batch])
+            return True
+        return False
 
     def _report(self, batch: CallBatch, result: BatchResult | None) -> None:
         """Send a waiting batch in the place of this one, and report the result to joblib."""
@@ -372,12 +371,12 @@ class ParallelCall:
         if self.client.status in ("closing", "closed"):
             problem = "its client was closed"
         else:
-            try:
+            has_workers = None
+            with fall_back("a scheduler that does not answer is asked again later"):
                 has_workers = all(map(self._has_workers, devices))
                 if has_workers:
                     self._resubmit_stuck()
-            except Exception:
-                logger.debug("the scheduler did not answer", exc_info=True)
+            if has_workers is None:
                 return  # the client cancels the futures when it gives the scheduler up
             now = time.monotonic()
             if has_workers:

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from skfleet._fall_back import fall_back
+
 # Calls of the place of an object, not of the object.
 LOAD, CREATE, CLEAR = "load ", "create ", ""
 EXIT_SECONDS = 10.0
@@ -80,17 +82,17 @@ class RemoteObject(ABC):
         if not self._lock.acquire(blocking=False):  # a call goes on
             return False
         try:
-            self._call(CLEAR, (), timeout)
-            for entry in os.scandir(self.directory):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    os.unlink(entry.path)
-        except Exception:
+            with fall_back("a place whose object cannot be dropped holds no other one"):
+                self._call(CLEAR, (), timeout)
+                for entry in os.scandir(self.directory):
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    else:
+                        os.unlink(entry.path)
+                return True
             return False
         finally:
             self._lock.release()
-        return True
 
     @abstractmethod
     def kill(self) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from skfleet._array import is_not_numpy, to_device_of, to_host
+from skfleet._fall_back import fall_back
 from skfleet._linalg import is_sparse
 from skfleet._validation import warn_of_names, without_name_warnings
 from skfleet._warnings import without_warnings
@@ -241,18 +242,17 @@ def _column_names(model: Any, method: str, X: Any) -> Any:
     A list of names, or None, for each output where a classifier has several.
     """
     if method in ("predict_proba", "predict_log_proba"):
-        try:
-            classes = model.classes_
-        except Exception:
+        classes = None
+        with fall_back("the columns of probabilities have no names"):
+            classes = getattr(model, "classes_", None)
+        if classes is None:
             return None
         if isinstance(classes, list):
             return [class_names(labels, X) for labels in classes]
         return class_names(to_host(classes) if is_not_numpy(classes) else classes, X)
-    try:
-        if method == "transform":
+    with fall_back("the columns of transformed rows have no names"):  # it may want what is unknown
+        if method == "transform" and hasattr(model, "get_feature_names_out"):
             return model.get_feature_names_out()
         if method == "inverse_transform":
-            return model.feature_names_in_
-    except Exception:  # there is no such attribute, or it wants what is not known
-        pass
+            return getattr(model, "feature_names_in_", None)
     return None

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any
 
 import sklearn
 
 from skfleet._array import to_host_if_array, tree_to_host
+from skfleet._fall_back import fall_back
 from skfleet._sklearn_private import replace_scorer, scorers_of
 from skfleet.engine import arrays_to_host, device_responses
 from skfleet.model_selection._scorer_names import scorer_name
-
-logger = logging.getLogger(__name__)
 
 # Scores that scikit-learn computes in the library of the predictions, and an estimator's own.
 DEVICE_SCORES = frozenset(
@@ -44,9 +42,10 @@ def _score(scorer: Any, estimator: Any, X: Any, y: Any = None, **params: Any) ->
     What does not work there (without ``SCIPY_ARRAY_API=1`` nothing does) is computed on the host,
     where scikit-learn raises what is wrong with the values.
     """
-    try:
-        with sklearn.config_context(array_api_dispatch=True), device_responses(estimator):
-            return tree_to_host(scorer(estimator, X, y, **params))
-    except Exception:
-        logger.debug("predictions are copied to the host to be scored", exc_info=True)
+    with (
+        fall_back("predictions are copied to the host to be scored"),
+        sklearn.config_context(array_api_dispatch=True),
+        device_responses(estimator),
+    ):
+        return tree_to_host(scorer(estimator, X, y, **params))
     return scorer(estimator, X, to_host_if_array(y), **arrays_to_host(params))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn import config_context, preprocessing
 
+from skfleet._fall_back import fall_back
 from skfleet._sklearn_private import output_container, take_columns, validate_transformers
 from skfleet._validation import has_types_of
 from skfleet.blocks import (
@@ -178,15 +179,14 @@ def finish_fit(composition: Any, fitted: Mapping[str, FittedPart], head: Any, me
     None where it does itself.
     """
     models = {name: part.model for name, part in fitted.items()}
-    try:
-        if head is None:
+    output = None
+    if head is None:
+        with fall_back("a composition is set up by the first rows, not by artificial ones"):
             output = composition._set_parts(models, artificial_rows(meta), as_example)
-        else:
-            output = composition._set_parts(models, head)
-    except Exception:  # functions may refuse artificial values
-        if head is not None:
-            raise
-        output = composition._set_parts(models, (yield head_of_rows()))
+        if output is None:  # functions may refuse artificial values
+            head = yield head_of_rows()
+    if head is not None:
+        output = composition._set_parts(models, head)
     composition._record_output(meta, output)
     parts = {id(part.model): part for part in fitted.values()}
     changed = {k: p.training_model for k, p in parts.items() if p.model is not p.training_model}

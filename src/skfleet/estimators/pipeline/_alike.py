@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._fall_back import fall_back
 from skfleet.blocks import Block, artificial_rows, slice_rows
 from skfleet.engine import NamedCall, Passes, Reduction
 from skfleet.estimators._base import check_columns
@@ -49,11 +50,10 @@ def _learns(transformer: Any, rows: Any) -> bool:
     """Return whether fits on two rows and on one differ; False where they fail."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            fits = [_fit(transformer, Block(rows), n_rows) for n_rows in (1, 2)]
-        except Exception:
-            return False
-    return fits[0].state != fits[1].state
+        with fall_back("whether a transformer learns is known by a pass, not by artificial rows"):
+            one, two = (_fit(transformer, Block(rows), n_rows) for n_rows in (1, 2))
+            return one.state != two.state
+    return False
 
 
 def _refusal(transformer: Any) -> TypeError:
@@ -93,7 +93,6 @@ def _check_alike(a: FittedAlike, b: FittedAlike) -> FittedAlike:
 
 def _digest(state: Any) -> Any:
     """Return what is equal for equal states."""
-    try:
+    with fall_back("a state is compared by its pickle"):  # for functions of no module
         return joblib.hash(state)
-    except Exception:  # for functions of no module
-        return cloudpickle.dumps(state)
+    return cloudpickle.dumps(state)

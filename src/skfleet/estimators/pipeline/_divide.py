@@ -10,6 +10,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import Pipeline
 
+from skfleet._fall_back import fall_back
 from skfleet._pipeline_steps import last_step, n_blockwise_steps, n_steps_of
 from skfleet._sklearn_private import has_callbacks
 from skfleet.blocks import compute_together
@@ -113,9 +114,10 @@ class SplitPipeline:
         `options` are the keyword arguments of scikit-learn's function.
         """
         parameters = dict(options.get("parameters") or {})
-        try:
+        candidate = None
+        with fall_back("a candidate with invalid parameters is not divided"):  # its fit raises it
             candidate = clone(estimator).set_params(**clone(parameters, safe=False))
-        except Exception:  # the fit itself raises it
+        if candidate is None:
             return None
         n_first, n_steps = n_blockwise_steps(candidate), n_steps_of(candidate)
         needs_rows = n_first < n_steps

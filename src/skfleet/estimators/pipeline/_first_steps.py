@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,13 +9,12 @@ from typing import Any, NamedTuple
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from skfleet._fall_back import fall_back
 from skfleet.blocks import RowSet, meta_of, with_pandas_text
 from skfleet.engine import Passes, Pickled, Reduction, engine_for, run_passes
 from skfleet.estimators._blockwise import blocks_as_they_are
 from skfleet.estimators.pipeline._fit import FittedSteps, begin_fit
 from skfleet.estimators.pipeline._splits import fit_on_splits, shares_passes
-
-logger = logging.getLogger(__name__)
 
 # Different first steps of candidates that a pass may carry for the refit: only one is refitted.
 MAX_STARTED_FITS = 4
@@ -57,13 +55,9 @@ class FirstSteps:
             (steps, RowSet.from_indices(train[fold], n_rows)) for (fold, _), steps in shared.items()
         ]
         y = getattr(self._y, "collection", self._y)
-        try:
-            fitted = fit_on_splits(fits, self._X.collection, y)
-        except Exception:
-            logger.debug("first steps are fitted one by one", exc_info=True)
-            return
-        self._fitted |= zip(shared, fitted, strict=True)
-        self._seconds = (time.perf_counter() - start) / len(shared)
+        with fall_back("first steps are fitted one by one"):
+            self._fitted |= zip(shared, fit_on_splits(fits, self._X.collection, y), strict=True)
+            self._seconds = (time.perf_counter() - start) / len(shared)
 
     def prepare(
         self, key: tuple[int, bytes], steps: Pipeline | None, parts: Sequence[Any]
@@ -104,11 +98,9 @@ class RefitFirstSteps:
             different = {}
         started = {}
         for digest, steps in different.items():
-            try:
+            fit = None
+            with fall_back("first steps are not fitted while scoring"):  # the refit raises it
                 fit = start_fit(steps, X, y) if shares_passes(steps) else None
-            except Exception:  # the last fit raises it
-                logger.debug("first steps are not fitted while scoring", exc_info=True)
-                continue
             if fit is not None:
                 started[digest] = fit
         self._started = started

@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._fall_back import fall_back
 from skfleet._validation import without_name_warnings
 from skfleet._warnings import without_warnings
 from skfleet.blocks import Block, artificial_rows, slice_rows
@@ -156,9 +157,10 @@ def _transformed_meta(pipeline: Pipeline, meta: Any) -> Passes:
 
     It takes a pass for the first rows where the steps refuse artificial ones.
     """
-    try:
+    rows = None
+    with fall_back("the output of steps is known by the first rows, not by artificial ones"):
         rows = transform_quietly(as_example(pipeline), artificial_rows(meta))
-    except Exception:
+    if rows is None:
         rows = transform_quietly(pipeline, (yield head_of_rows()))
     return slice_rows(rows, 0, 0)
 

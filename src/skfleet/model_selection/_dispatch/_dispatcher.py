@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from skfleet._fall_back import fall_back
 from skfleet._joblib import (
     BatchResult,
     CallBatch,
@@ -455,10 +456,9 @@ class FitDispatcher:
         if time.monotonic() - self._counted_at < _RECOUNT_SECONDS:
             return
         for device, scheduler in self._schedulers:
-            try:
+            n_slots = 0
+            with fall_back("the slots of a fleet are not counted anew"):  # the call reports it
                 n_slots = len(self._addresses(device))
-            except Exception:
-                n_slots = 0  # the call itself reports what is wrong with the fleet
             if n_slots:
                 with self._lock:
                     scheduler.n_slots = self._bounded(n_slots)

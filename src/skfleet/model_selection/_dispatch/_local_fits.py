@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from skfleet._fall_back import fall_back
 from skfleet._pipeline_steps import last_step
 from skfleet.blocks import compute_together, is_lazy, n_rows_of, partition_lengths, take_rows
 from skfleet.engine import (
@@ -223,9 +224,10 @@ class LocalFits:
         self._close_group()
         job = self._requests.jobs[fit.job]
         parts = _parts_of(job, fit.fold)
-        try:
+        prepared = None
+        with fall_back("first steps that fail are fitted with the others"):  # whose fit reports it
             prepared = self._first_steps[fit.job].prepare(key[1:], pipeline.first, parts)
-        except Exception:  # the fit itself reports it
+        if prepared is None:
             return None
         rows, y = list(prepared.parts), as_indexable(job.y)
         targets = [y[part] for part in parts] if is_lazy(job.y) else []
@@ -276,16 +278,16 @@ class LocalFits:
         parts = _parts_of(job, fit.fold)
         if len(parts) > 2 and np.array_equal(parts[1], parts[2]):
             parts = parts[:2]  # rows to test on are those to validate on
-        try:
-            prepare = self._first_steps[fit.job].prepare
+        prepare, blocks, X = self._first_steps[fit.job].prepare, None, None
+        with fall_back("rows that cannot be prepared are not gathered"):
             prepared = prepare(self._key(fit)[1:], pipeline.first, parts)
             blocks = joined_blocks(*prepared.parts)
-        except Exception:
+        if blocks is None:
             return None
         check_fits_in_memory(blocks, name)
-        try:
+        with fall_back("rows that cannot be prepared are not gathered"):
             X = gather_rows(blocks, name)
-        except Exception:
+        if X is None:
             return None
         (job.y,) = compute_together(job.y)
         numbers, n_rows = np.concatenate(parts), len(as_indexable(job.X))

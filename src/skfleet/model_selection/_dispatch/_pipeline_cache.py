@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from skfleet._array import copy_of, is_equal, is_not_numpy
+from skfleet._fall_back import fall_back
 from skfleet._method_override import override_method
 from skfleet.engine import MMAP_THRESHOLD, Pickled
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
@@ -50,10 +51,9 @@ class CachedRows:
 
 def _try_cache(rows: Any) -> CachedRows | None:
     """Return the output of a step as cached rows; None where it cannot be copied."""
-    try:
+    with fall_back("the output of a step that cannot be copied is not cached"):
         return CachedRows(rows)
-    except Exception:
-        return None
+    return None
 
 
 @dataclass(eq=False)
