@@ -17,11 +17,11 @@ from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
 from skfleet import config_context
+from skfleet._cluster import _memory
 from skfleet.blocks import _row_streams, by_partition, open_block, row_blocks
 from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._row_streams import FileRows, Piece, RowStream
 from skfleet.engine import counting
-from skfleet.engine._dask import _memory
 from skfleet.estimators import (
     BlockwiseVotingRegressor,
     ColumnTransformer,

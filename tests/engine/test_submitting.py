@@ -7,6 +7,7 @@ from distributed import Client, get_worker, wait
 from threadpoolctl import threadpool_info
 
 from skfleet import Fleet, config_context
+from skfleet._cluster._client import scheduler_workers
 from skfleet.blocks import Block, row_blocks
 from skfleet.engine import (
     Call,
@@ -17,7 +18,6 @@ from skfleet.engine import (
     open_scattered,
 )
 from skfleet.engine._dask import _scatter
-from skfleet.engine._dask._client import scheduler_workers
 from skfleet.exceptions import PlacementError
 
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from clusters import local_client
 from skfleet import config_context
-from skfleet.engine._dask._client import current_client
+from skfleet._cluster._client import current_client
 from skfleet.estimators import (
     PCA,
     BlockwiseVotingClassifier,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from distributed.core import Status
 
+from skfleet._cluster._client import current_client
 from skfleet.blocks import row_blocks
 from skfleet.engine import _select, engine_for
-from skfleet.engine._dask._client import current_client
 from skfleet.fleet import Fleet, _fleet
 from skfleet.fleet._local_cluster import _WorkerDeaths
 from skfleet.fleet._worker_memory import MIN_WORKER_BYTES, allocator_variables, memory_fractions

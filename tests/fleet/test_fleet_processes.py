@@ -12,7 +12,7 @@ import dask
 import pytest
 from distributed import LocalCluster, Nanny
 
-from skfleet.engine._dask._client import current_client, seceded
+from skfleet._cluster._client import current_client, seceded
 from skfleet.exceptions import FleetError, FleetVersionError, MissingMainGuardError
 from skfleet.fleet import Fleet
 from skfleet.fleet._local_cluster import _FleetNanny

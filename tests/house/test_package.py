@@ -250,6 +250,7 @@ def test_rooms_load_no_optional_library():
     loaded = loaded_after("import skfleet.estimators, skfleet.model_selection, skfleet.metrics")
     assert "sklearn" in loaded
     assert not loaded & (OPTIONAL - {"rich"})  # which scikit-learn loads where it is there
+    assert not loaded & {"dask", "distributed"}  # rows in memory need none
 
 
 def test_fleet_is_imported_when_asked_for():

@@ -18,9 +18,9 @@ from sklearn.ensemble import RandomForestClassifier
 
 from clusters import local_client
 from skfleet import joblib_backend
+from skfleet._cluster._client import current_client
 from skfleet._joblib import _parallel_call
 from skfleet.engine._dask import _scatter
-from skfleet.engine._dask._client import current_client
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.joblib_backend import FleetBackend
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from joblib import Parallel, delayed, parallel_config
 
-from skfleet.engine._dask._client_state import state_of
+from skfleet._cluster._client_state import state_of
 
 
 def total(X, *rest):

@@ -29,7 +29,7 @@ from skfleet.blocks._containers import (
     with_pandas_text,
 )
 from skfleet.blocks._dask_futures import check_rows, fetch
-from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
+from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._file_parts import halve_pieces, in_parts, open_parts, parts_of
 from skfleet.blocks._folds import Folds, as_folds, class_in_scikit_learn, make_folds, row_numbers
 from skfleet.blocks._label_codes import LabelCodes
@@ -131,7 +131,6 @@ __all__ = [
     "row_uniform",
     "sample_blocks",
     "scheduler",
-    "set_scheduler",
     "shuffle_partitions",
     "shuffle_rows",
     "size_of",

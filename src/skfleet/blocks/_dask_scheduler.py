@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from functools import partial
 from typing import Any
-
-_get_scheduler: Callable[[], Any] = lambda: None  # noqa: E731
-_get_thread_memory: Callable[[], float] = lambda: math.inf  # noqa: E731
-
-
-def set_scheduler(get_scheduler: Callable[[], Any], get_thread_memory: Callable[[], float]) -> None:
-    """Set functions that return the scheduler and the memory of a thread of its workers.
-
-    `engine`, which knows clients, has them.
-    """
-    global _get_scheduler, _get_thread_memory
-    _get_scheduler, _get_thread_memory = get_scheduler, get_thread_memory
 
 
 def scheduler() -> Any:
     """Return the ``scheduler`` argument for ``dask.compute``; None leaves the choice to Dask."""
-    return _get_scheduler()
+    if "distributed" not in sys.modules:
+        return None
+    from skfleet._cluster import compute_graph, scheduler_for_values
+
+    client = scheduler_for_values()
+    return client if client is None or isinstance(client, str) else partial(compute_graph, client)
 
 
 def thread_memory() -> float:
-    """Return the bytes that each thread of the workers may have, infinity where nothing says so."""
-    return _get_thread_memory()
+    """Return the bytes that each thread of the smallest worker has beside what it has imported.
+
+    Infinity where nothing says so.
+    """
+    if "distributed" not in sys.modules:
+        return math.inf
+    from skfleet._cluster import current_client, least_thread_memory
+
+    client = current_client(is_required=False)
+    return math.inf if client is None else least_thread_memory(client)

@@ -74,7 +74,8 @@ from skfleet.engine._task_context import (
 from skfleet.engine._threadpools import CORES_VARIABLE, limit_threadpools
 
 if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
-    from skfleet.engine._dask._client import (
+    from skfleet._cluster import (
+        MEMORY_TOPIC,
         address_of,
         all_workers_on_this_host,
         check_running,
@@ -82,6 +83,8 @@ if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
         check_workers,
         current_client,
         current_worker_address,
+        death_error,
+        explained_deaths,
         has_dashboard,
         is_cancelled,
         n_workers_planned,
@@ -89,13 +92,12 @@ if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
         scheduler_workers,
         seceded,
         wait_for_workers,
+        worker_memory,
     )
     from skfleet.engine._dask._delayed_reduce import delay_reductions
-    from skfleet.engine._dask._memory import worker_memory
     from skfleet.engine._dask._process_group import ProcessLauncher
     from skfleet.engine._dask._scatter import ScatteredObject, keep_while_alive, scatter_content
     from skfleet.engine._dask._serialize import MMAP_THRESHOLD, LocalReference, Pickled
-    from skfleet.engine._dask._wait import MEMORY_TOPIC, death_error, explained_deaths
 
 __all__ = [
     "ANY_WORKER",
@@ -208,13 +210,11 @@ __all__ = [
 
 # These import Dask's cluster, so their names above are imported when first asked for.
 _DASK_MODULES = (
-    "_client",
-    "_delayed_reduce",
-    "_memory",
-    "_process_group",
-    "_scatter",
-    "_serialize",
-    "_wait",
+    "skfleet._cluster",
+    "skfleet.engine._dask._delayed_reduce",
+    "skfleet.engine._dask._process_group",
+    "skfleet.engine._dask._scatter",
+    "skfleet.engine._dask._serialize",
 )
 
 
@@ -223,7 +223,7 @@ if not TYPE_CHECKING:  # to whom every name would be one of the package
     def __getattr__(name: str) -> Any:
         """Import a name of the Dask implementation."""
         for module in _DASK_MODULES if name in __all__ else ():
-            namespace = vars(importlib.import_module(f"skfleet.engine._dask.{module}"))
+            namespace = vars(importlib.import_module(module))
             if name in namespace:
                 return namespace[name]
         raise AttributeError(f"module 'skfleet.engine' has no attribute {name!r}")

@@ -411,6 +411,6 @@ def _is_in_task() -> bool:
     """Return whether this is a worker's task, whose output nobody looks at."""
     if "distributed" not in sys.modules:
         return False
-    from skfleet.engine._dask._client import current_worker_address
+    from skfleet._cluster import current_worker_address
 
     return bool(current_worker_address())

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from skfleet._array import is_not_numpy
 from skfleet._config import config_context, get_config
 from skfleet._device import device_library
-from skfleet.blocks import Block, RowBlocks, row_blocks, set_scheduler
+from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import device_of
 from skfleet.engine._local import LocalEngine
@@ -29,7 +28,7 @@ def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
     engine_name, device = get_config().engine, get_config().device
     if engine_name == "local" or not rows.on_dask:
         return _local_engine(rows, device)
-    from skfleet.engine._dask._client import current_client
+    from skfleet._cluster import current_client
 
     client = current_client()
     if client is not None:
@@ -103,7 +102,7 @@ def gpu_engine() -> Engine | None:
     """
     if get_config().engine != "auto" or "distributed" not in sys.modules:
         return None
-    from skfleet.engine._dask._client import (
+    from skfleet._cluster import (
         current_client,
         current_worker_address,
         scheduler_workers,
@@ -182,30 +181,3 @@ def _delegates_to_gpu_worker() -> bool:
     """Return whether fits on a GPU with rows of this process go to workers, if anywhere."""
     with config_context(device="cuda"):
         return device_library() is None or gpu_engine() is not None
-
-
-def _scheduler_for_values() -> Any:
-    """Return the scheduler for values that blocks need at once; None leaves the choice to Dask."""
-    if "distributed" not in sys.modules:
-        return None
-    from skfleet.engine._dask._client import scheduler_for_values
-    from skfleet.engine._dask._wait import compute_graph
-
-    client = scheduler_for_values()
-    return client if client is None or isinstance(client, str) else partial(compute_graph, client)
-
-
-def _thread_memory() -> float:
-    """Return the bytes that each thread of the smallest worker has beside what it has imported."""
-    if "distributed" not in sys.modules:
-        return math.inf
-    from skfleet.engine._dask._client import current_client
-    from skfleet.engine._dask._memory import least_thread_memory
-
-    client = current_client(is_required=False)
-    return math.inf if client is None else least_thread_memory(client)
-
-
-set_scheduler(
-    _scheduler_for_values, _thread_memory
-)  # blocks, a lower room, cannot import the client

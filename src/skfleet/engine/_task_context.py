@@ -25,7 +25,7 @@ def check_picklable(model: Any) -> None:
     """
     if "distributed" not in sys.modules:
         return
-    from skfleet.engine._dask._client import current_worker_address
+    from skfleet._cluster import current_worker_address
     from skfleet.engine._dask._serialize import Pickled
 
     address = current_worker_address()

@@ -9,8 +9,8 @@ from typing import Any
 
 from distributed import Client, Future
 
+from skfleet._cluster import scheduler_workers
 from skfleet.blocks import BlockRef, LazyBlock, by_partition
-from skfleet.engine._dask._client import scheduler_workers
 from skfleet.engine._dask._disk_blocks import split_mapped
 from skfleet.engine._disk_cache import is_cached
 

@@ -19,6 +19,14 @@ from dask.sizeof import sizeof
 from distributed import Client, Future
 from distributed.system import MEMORY_LIMIT
 
+from skfleet._cluster import (
+    check_workers,
+    completed,
+    gather,
+    scheduler_workers,
+    seceded,
+    wait_for_workers,
+)
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
 from skfleet.blocks import BlockRef, RowBlocks, in_parts, persist_together
@@ -33,7 +41,6 @@ from skfleet.engine._dask._block_locations import (
     runs_of_pieces,
     worker_options,
 )
-from skfleet.engine._dask._client import check_workers, scheduler_workers, seceded, wait_for_workers
 from skfleet.engine._dask._disk_blocks import persisted_block, should_store, store_block
 from skfleet.engine._dask._graph import (
     UniqueTask,
@@ -51,7 +58,6 @@ from skfleet.engine._dask._scatter import (
 )
 from skfleet.engine._dask._serialize import Pickled
 from skfleet.engine._dask._task_events import DaskCompletionQueue
-from skfleet.engine._dask._wait import completed, gather
 from skfleet.engine._dask._worker_functions import (
     call_after,
     limit_threads,

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import numpy as np
 from distributed import Future, wait
 
+from skfleet._cluster import scheduler_workers, seceded, wait_for_workers
 from skfleet.blocks import Block, BlockRef
 from skfleet.engine._counters import add_counts
-from skfleet.engine._dask._client import scheduler_workers, seceded, wait_for_workers
 from skfleet.engine._dask._disk_blocks import CachedBlock, store_block
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._dask._graph import has_shared_subgraph

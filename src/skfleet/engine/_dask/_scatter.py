@@ -13,16 +13,16 @@ from weakref import WeakKeyDictionary, finalize
 
 from distributed import Client, Future
 
-from skfleet._dask_settings import dask_setting
-from skfleet.blocks import BlockRef
-from skfleet.engine._counters import add_counts
-from skfleet.engine._dask._client import (
+from skfleet._cluster import (
     all_workers_on_this_host,
     check_workers,
     scheduler_workers,
+    state_of,
     wait_for_workers,
 )
-from skfleet.engine._dask._client_state import state_of
+from skfleet._dask_settings import dask_setting
+from skfleet.blocks import BlockRef
+from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
 from skfleet.engine._dask._shared_memory import SharedMemoryPickled
 from skfleet.engine._protocol import Call

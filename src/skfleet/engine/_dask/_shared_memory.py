@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Iterator
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from distributed.protocol import dask_deserialize, dask_serialize
@@ -17,18 +16,6 @@ from skfleet.engine._dask._serialize import Pickled
 _ALIGNMENT = 64
 # Bytes of a write.
 _PIECE_BYTES = 64 * 2**20
-
-
-def host_identity() -> str | None:
-    """Return what processes that can map each other's memory have in common; None without it.
-
-    That is the boot of the machine, the namespace of process numbers, and the user.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()} {os.getuid()}"
-    except (OSError, AttributeError):
-        return None
 
 
 class _MemfdHandle(NamedTuple):

@@ -17,9 +17,7 @@ from typing import Any
 
 from distributed import Client, Future, KilledWorker, get_worker
 
-from skfleet.engine._dask._client import all_workers_on_this_host, seceded
-from skfleet.engine._dask._client_state import state_of
-from skfleet.engine._dask._wait import death_error
+from skfleet._cluster import all_workers_on_this_host, death_error, seceded, state_of
 from skfleet.engine._protocol import TaskResult
 
 # The scheduler drops old events of a topic by itself.

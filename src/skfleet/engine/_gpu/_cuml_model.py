@@ -119,7 +119,7 @@ def _match_container(response: Any, rows: Any) -> Any:
 def has_gpu() -> bool:
     """Return whether this process may use a GPU, which a worker labelled as CPU may not."""
     if "distributed" in sys.modules:
-        from skfleet.engine._dask._client import worker_resources
+        from skfleet._cluster import worker_resources
 
         resources = worker_resources()
         if resources.get("CPU") and not resources.get("GPU"):
@@ -131,7 +131,7 @@ def _cluster_has_no_gpu() -> bool:
     """Return whether every worker of the current client is labelled as one without a GPU."""
     if "distributed" not in sys.modules:
         return False
-    from skfleet.engine._dask._client import current_client, scheduler_workers
+    from skfleet._cluster import current_client, scheduler_workers
 
     try:
         client = current_client(is_required=False)

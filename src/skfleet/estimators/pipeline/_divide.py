@@ -14,8 +14,8 @@ from skfleet._fall_back import fall_back
 from skfleet._pipeline_steps import last_step, n_blockwise_steps, n_steps_of
 from skfleet._sklearn_private import has_callbacks
 from skfleet.blocks import compute_together
-from skfleet.engine import Pickled, check_fits_in_memory, gather_rows, joined_blocks
-from skfleet.estimators.pipeline._first_steps import RefitFirstSteps
+from skfleet.engine import check_fits_in_memory, gather_rows, joined_blocks
+from skfleet.estimators.pipeline._first_steps import RefitFirstSteps, digest_of
 
 # Parameters of a pipeline itself that change what its first steps are, or what they get.
 _OF_PIPELINE = {"steps", "memory", "transform_input"}
@@ -135,7 +135,7 @@ class SplitPipeline:
             for name, value in parameters.items()
             if name.partition("__")[0] in last_names and name not in names[:n_first]
         }
-        digest = Pickled.dumps(first).digest()
+        digest = digest_of(first)
         return cls(first, digest, last, own, needs_rows)
 
 

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from skfleet._fall_back import fall_back
 from skfleet.blocks import RowSet, meta_of, with_pandas_text
-from skfleet.engine import Passes, Pickled, Reduction, engine_for, run_passes
+from skfleet.engine import Passes, Reduction, engine_for, run_passes
 from skfleet.estimators._blockwise import blocks_as_they_are
 from skfleet.estimators.pipeline._fit import FittedSteps, begin_fit
 from skfleet.estimators.pipeline._splits import fit_on_splits, shares_passes
@@ -93,7 +93,7 @@ class RefitFirstSteps:
     def start(self, pipelines: Iterable[Pipeline], X: Any, y: Any) -> list[Reduction]:
         """Start to fit pipelines of first steps; return the reductions of their first pass."""
         self._X, self._results = X, {}
-        different = {_digest(steps): steps for steps in pipelines}
+        different = {digest_of(steps): steps for steps in pipelines}
         if len(different) > MAX_STARTED_FITS:
             different = {}
         started = {}
@@ -112,7 +112,7 @@ class RefitFirstSteps:
 
     def finish(self, steps: Pipeline, X: Any) -> FittedSteps | None:
         """Return fitted steps; None where these were not started on the same rows."""
-        digest = _digest(steps)
+        digest = digest_of(steps)
         if X is not self._X or digest not in self._results:
             return None
         return self._started[digest].finish(self._results.pop(digest))
@@ -142,7 +142,10 @@ def start_fit(steps: Pipeline, X: Any, y: Any) -> SuspendedFit | None:
     return SuspendedFit(passes, first, X, y) if isinstance(first, Reduction) else None
 
 
-def _digest(steps: Pipeline) -> bytes:
+def digest_of(steps: Pipeline) -> bytes:
+    """Return what is equal for equal first steps."""
+    from skfleet.engine import Pickled  # which imports Dask
+
     return Pickled.dumps(steps).digest()
 
 

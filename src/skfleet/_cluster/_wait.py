@@ -13,8 +13,8 @@ from typing import Any
 from dask.utils import format_bytes, key_split
 from distributed import Client, Future, KilledWorker, futures_of
 
+from skfleet._cluster._client import address_of, check_running, scheduler_workers
 from skfleet._config import get_config
-from skfleet.engine._dask._client import address_of, check_running, scheduler_workers
 from skfleet.exceptions import FleetError, NoWorkersError, WorkerMemoryError
 
 # Seconds between two checks of the workers while no task completes, and for which there may be no

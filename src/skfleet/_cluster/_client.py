@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import dask.config
 from distributed import Client, get_client, get_worker, rejoin, secede
 
+from skfleet._cluster._client_state import registered_clients, state_of
 from skfleet._config import get_config
 from skfleet._distributed_private import default_clients
-from skfleet.engine._dask._client_state import registered_clients, state_of
 from skfleet.exceptions import FleetError, FleetVersionError, NoWorkersError
 
 # Per thread: `is_active` while its task has seceded.
@@ -303,7 +305,7 @@ def _versions_lookup() -> Any:
         except importlib.metadata.PackageNotFoundError:
             sklearn = None
         try:
-            machine = importlib.import_module("skfleet.engine._dask._shared_memory").host_identity()
+            machine = importlib.import_module("skfleet._cluster").host_identity()
         except (ImportError, AttributeError):
             machine = None  # another version of scikit-fleet, which the check reports
         return {
@@ -314,6 +316,18 @@ def _versions_lookup() -> Any:
         }
 
     return versions
+
+
+def host_identity() -> str | None:
+    """Return what processes that can map each other's memory have in common; None without it.
+
+    That is the boot of the machine, the namespace of process numbers, and the user.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()} {os.getuid()}"
+    except (OSError, AttributeError):
+        return None
 
 
 def _worker() -> Any:

@@ -9,7 +9,7 @@ import psutil
 from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
-from skfleet.engine._dask._client import scheduler_workers
+from skfleet._cluster._client import scheduler_workers
 
 
 class WorkerMemory(NamedTuple):

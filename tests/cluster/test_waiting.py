@@ -10,11 +10,11 @@ from distributed import Client, Event, KilledWorker
 from distributed.client import FutureCancelledError
 
 from skfleet import config_context
+from skfleet._cluster import _wait
+from skfleet._cluster._wait import MEMORY_TOPIC, completed, death_error, gather
 from skfleet._joblib._parallel_call import CallBatch, ParallelCall
-from skfleet.engine._dask import _wait
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._dask._task_events import DaskCompletionQueue
-from skfleet.engine._dask._wait import MEMORY_TOPIC, completed, death_error, gather
 from skfleet.exceptions import FleetError, NoWorkersError
 from skfleet.fleet._local_cluster import start_local_cluster
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster
 
-from skfleet.engine._dask import _client
-from skfleet.engine._dask._client import (
+from skfleet._cluster import _client
+from skfleet._cluster._client import (
     all_workers_on_this_host,
     check_synchronous,
     check_workers,

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from distributed import Client
-
-if TYPE_CHECKING:
-    from skfleet.engine._dask._scatter import ScatteredObject
-    from skfleet.engine._dask._task_events import SummaryEvents
 
 
 @dataclass(eq=False)
@@ -27,11 +23,12 @@ class ClientState:
     # processes of this machine and user.
     checked: frozenset[str] = frozenset()
     local: frozenset[str] = frozenset()
-    # Objects on its cluster, by digest and the id of their owner (0 without one).
-    scattered: WeakValueDictionary[tuple[bytes, int], ScatteredObject] = field(
+    # Of the rooms above: objects on its cluster, by digest and the id of their owner (0 without
+    # one), and the events of its summaries.
+    scattered: WeakValueDictionary[tuple[bytes, int], Any] = field(
         default_factory=WeakValueDictionary
     )
-    summary_events: SummaryEvents | None = None
+    summary_events: Any = None
 
 
 _states: WeakKeyDictionary[Client, ClientState] = WeakKeyDictionary()

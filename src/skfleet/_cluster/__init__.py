@@ -1,0 +1,60 @@
+"""The client and the workers of a Dask cluster, below the rows and the tasks on it."""
+
+from skfleet._cluster._client import (
+    address_of,
+    all_workers_on_this_host,
+    check_running,
+    check_synchronous,
+    check_workers,
+    current_client,
+    current_worker_address,
+    has_dashboard,
+    host_identity,
+    is_cancelled,
+    n_workers_planned,
+    register_client,
+    scheduler_for_values,
+    scheduler_workers,
+    seceded,
+    wait_for_workers,
+    worker_resources,
+)
+from skfleet._cluster._client_state import state_of
+from skfleet._cluster._memory import least_thread_memory, worker_memory
+from skfleet._cluster._wait import (
+    MEMORY_TOPIC,
+    completed,
+    compute_graph,
+    death_error,
+    explained_deaths,
+    gather,
+)
+
+__all__ = [
+    "MEMORY_TOPIC",
+    "address_of",
+    "all_workers_on_this_host",
+    "check_running",
+    "check_synchronous",
+    "check_workers",
+    "completed",
+    "compute_graph",
+    "current_client",
+    "current_worker_address",
+    "death_error",
+    "explained_deaths",
+    "gather",
+    "has_dashboard",
+    "host_identity",
+    "is_cancelled",
+    "least_thread_memory",
+    "n_workers_planned",
+    "register_client",
+    "scheduler_for_values",
+    "scheduler_workers",
+    "seceded",
+    "state_of",
+    "wait_for_workers",
+    "worker_memory",
+    "worker_resources",
+]
