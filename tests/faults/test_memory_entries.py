@@ -10,11 +10,7 @@ import pandas as pd
 import pytest
 
 from skfleet import Fleet, config_context
-from skfleet.estimators import (
-    LGBMClassifier,
-    LogisticRegression,
-    Ridge,
-)
+from skfleet.estimators import LogisticRegression, Ridge
 from skfleet.exceptions import WorkerMemoryError
 from skfleet.metrics import roc_auc_score
 from skfleet.model_selection import (
@@ -70,6 +66,9 @@ def fit():
 
 
 def lightgbm():
+    pytest.importorskip("lightgbm")
+    from skfleet.estimators import LGBMClassifier
+
     LGBMClassifier(n_estimators=3).fit(*arrays())
 
 

@@ -30,11 +30,10 @@ OPTIONAL = {
 CATCHES_ALL = {
     PACKAGE / name
     for name in (
+        "_checkpoint_store.py",
         "_exception_pickle.py",
         "engine/_child_process.py",
         "engine/_dask/_serialize.py",
-        "estimators/boosting/_checkpoint.py",
-        "model_selection/_adaptive/_model_store.py",
         "model_selection/_dispatch/_memory_of_steps.py",
     )
 }

@@ -6,14 +6,13 @@ import json
 import logging
 import os
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
-import fsspec
 import numpy as np
 
+from skfleet._checkpoint_store import CheckpointStore, with_checksum, without_checksum
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 logger = logging.getLogger(__name__)
@@ -22,6 +21,8 @@ logger = logging.getLogger(__name__)
 RUN_PARAMETERS = frozenset(
     ["checkpoint", "n_jobs", "pre_dispatch", "refit", "time_budget", "verbose"]
 )
+# The file that identifies the search.
+_DESCRIPTION = "search.json"
 # Parameters of searches with estimators that are cloned.
 _CANDIDATES = frozenset(
     ["estimator", "param_distributions", "param_grid", "parameters", "points_to_evaluate"]
@@ -39,7 +40,7 @@ class Checkpoint:
     """
 
     def __init__(self, location: str | os.PathLike[str], search: Mapping[str, Any]) -> None:
-        self._files, self._root = fsspec.core.url_to_fs(os.fspath(location))
+        self._store = CheckpointStore(location)
         self.results: dict[str, dict[str, Any]] = {}  # by the key of the fit
         keys = {name: _key(name, value) for name, value in search.items()}
         self.name = content_key(keys)
@@ -48,15 +49,17 @@ class Checkpoint:
 
     def _check(self, location: Any, inputs: dict[str, dict[str, str]]) -> None:
         """Raise if the location is of another search; write ``search.json`` if it is empty."""
-        path = f"{self._root}/search.json"
+        content = self._store.read(_DESCRIPTION)
+        stored: dict[str, dict[str, str]] = {}
+        changed: list[str] = []
         try:
-            stored = json.loads(self._files.cat_file(path))
-            changed = [name for name in inputs if stored[name]["key"] != inputs[name]["key"]]
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-            if not isinstance(error, FileNotFoundError):
-                # no harm is done: each line has the key of its search too
-                logger.warning("%s is damaged, and is written anew", path)
-            changed, stored = [], None
+            if content is not None:
+                stored = json.loads(content)
+                changed = [name for name in inputs if stored[name]["key"] != inputs[name]["key"]]
+        except (ValueError, KeyError, TypeError):
+            # no harm is done: each line has the key of its search too
+            logger.warning("%s is damaged, and is written anew", self._store.path(_DESCRIPTION))
+            stored = {}
         if changed:
             descriptions = {name: (stored[name]["is"], inputs[name]["is"]) for name in changed}
             changes = "; ".join(
@@ -68,27 +71,23 @@ class Checkpoint:
                 f"another {' and another '.join(changed)} instead ({changes}). Search with what it "
                 "was begun with, or give another checkpoint."
             )
-        if stored is None:
-            self._files.makedirs(self._root, exist_ok=True)
-            self._files.pipe_file(path, json.dumps(inputs, indent=1).encode())
+        if not stored:
+            self._store.write(_DESCRIPTION, json.dumps(inputs, indent=1).encode())
 
     def _load(self) -> None:
         """Read all results, but for damaged ones."""
         n_damaged = 0
-        self._files.invalidate_cache()
-        for path in self._files.glob(f"{self._root}/*.fits"):
-            for line in self._files.cat_file(path).splitlines():
+        for name in self._store.names("*.fits"):
+            for line in (self._store.read(name) or b"").splitlines():
                 try:
-                    checksum, text = line.split(b" ", 1)
-                    if int(checksum, 16) != zlib.crc32(text):
-                        raise ValueError("another checksum")
-                    record = json.loads(text)
+                    record = json.loads(without_checksum(line))
                     if record["search"] == self.name:
                         self.results[record["fit"]] = record["result"]
                 except (ValueError, KeyError, TypeError):
                     n_damaged += 1
         if n_damaged:
-            logger.warning("%d damaged records in %s count for nothing", n_damaged, self._root)
+            place = self._store.location
+            logger.warning("%d damaged records in %s count for nothing", n_damaged, place)
 
     def add(self, results: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Record results, but for failures and results that are not JSON."""
@@ -103,9 +102,9 @@ class Checkpoint:
             except TypeError:
                 logger.warning("a result that is more than numbers is not recorded")
                 continue
-            lines.append(b"%08x %s\n" % (zlib.crc32(text), text))
+            lines.append(with_checksum(text) + b"\n")
         if lines:
-            self._files.pipe_file(f"{self._root}/{uuid4().hex}.fits", b"".join(lines))
+            self._store.add(f"{uuid4().hex}.fits", b"".join(lines))
 
 
 def report_recorded(n_recorded: int, n_all: int, unit: str, *, is_printed: bool) -> None:

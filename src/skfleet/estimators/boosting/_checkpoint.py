@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import fsspec
+from skfleet._checkpoint_store import CheckpointStore
 
 logger = logging.getLogger("skfleet.estimators")
+
+_NAME = "boosting.snapshot"
 
 
 class BoostingCheckpoint:
@@ -23,24 +23,14 @@ class BoostingCheckpoint:
 
     def __init__(self, location: Any, inputs: Mapping[str, Any], factory: Any) -> None:
         self._location, self._inputs, self._factory = os.fspath(location), dict(inputs), factory
-        self._files, self._root = fsspec.core.url_to_fs(self._location)
-
-    @property
-    def _path(self) -> str:
-        return f"{self._root}/boosting.snapshot"
+        self._store = CheckpointStore(location)
 
     def load(self) -> Any:
         """Return the snapshot, None where there is none; raise for one of another fit."""
-        try:
-            checksum, _, data = self._files.cat_file(self._path).partition(b"\n")
-            if int(checksum, 16) != zlib.crc32(data):
-                raise ValueError("another checksum")
-            inputs, snapshot = pickle.loads(data)
-        except FileNotFoundError:
+        stored = self._store.load(_NAME)
+        if stored is None:
             return None
-        except Exception:
-            logger.warning("%s is damaged, and is written anew", self._path)
-            return None
+        inputs, snapshot = stored
         changed = [name for name, value in self._inputs.items() if inputs.get(name) != value]
         if changed:
             raise ValueError(
@@ -53,8 +43,4 @@ class BoostingCheckpoint:
 
     def save(self, snapshot: Any) -> None:
         """Write a snapshot in the place of the last one."""
-        data = pickle.dumps((self._inputs, asdict(snapshot)))
-        self._files.makedirs(self._root, exist_ok=True)
-        new = f"{self._path}.new"
-        self._files.pipe_file(new, b"%08x\n%s" % (zlib.crc32(data), data))
-        self._files.mv(new, self._path)
+        self._store.dump(_NAME, (self._inputs, asdict(snapshot)))

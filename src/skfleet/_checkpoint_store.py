@@ -1,0 +1,97 @@
+"""Files of a checkpoint, each behind a checksum, at any location that fsspec knows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import zlib
+from typing import Any
+from uuid import uuid4
+
+import cloudpickle
+import fsspec
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointStore:
+    """A directory of files, which any process may read and write; `folder` is one in it.
+
+    A file of a known name is whole or is not there: it is written beside its place and then moved.
+    What is damaged all the same is told by its checksum.
+    """
+
+    def __init__(self, location: str | os.PathLike[str], folder: str = "") -> None:
+        self.location = os.fspath(location)
+        if "://" not in self.location:
+            self.location = os.path.abspath(self.location)  # workers have another directory
+        self.folder = folder
+
+    def _files(self) -> tuple[Any, str]:
+        files, root = fsspec.core.url_to_fs(self.location)
+        return files, f"{root}/{self.folder}" if self.folder else root
+
+    def path(self, name: str) -> str:
+        """Return the path of a file, for messages."""
+        return f"{self._files()[1]}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file as it is; None where it is missing."""
+        files, root = self._files()
+        try:
+            return bytes(files.cat_file(f"{root}/{name}"))
+        except FileNotFoundError:
+            return None
+
+    def add(self, name: str, content: bytes) -> None:
+        """Write a file of a new name, whose readers know whether they see all of it."""
+        files, root = self._files()
+        files.makedirs(root, exist_ok=True)
+        files.pipe_file(f"{root}/{name}", content)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file in the place of the one of that name, if there is one."""
+        files, root = self._files()
+        draft = f"draft-{uuid4().hex}"
+        self.add(draft, content)
+        files.mv(f"{root}/{draft}", f"{root}/{name}")
+
+    def load(self, name: str) -> Any:
+        """Return the object in a file; None where it is missing or damaged."""
+        content = self.read(name)
+        if content is None:
+            return None
+        try:
+            return pickle.loads(without_checksum(content))
+        except Exception:
+            logger.warning("%s is damaged, and counts for nothing", self.path(name))
+            return None
+
+    def dump(self, name: str, value: Any) -> None:
+        """Write an object in the place of the one of that name, if there is one."""
+        self.write(name, with_checksum(cloudpickle.dumps(value)))
+
+    def names(self, pattern: str) -> list[str]:
+        """Return the names of the files that a pattern with `*` fits, as they are now."""
+        files, root = self._files()
+        files.invalidate_cache()
+        return [path.rpartition("/")[2] for path in files.glob(f"{root}/{pattern}")]
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        files, root = self._files()
+        files.rm_file(f"{root}/{name}")
+
+
+def with_checksum(content: bytes) -> bytes:
+    """Return a content behind its checksum."""
+    return b"%08x %s" % (zlib.crc32(content), content)
+
+
+def without_checksum(data: bytes) -> bytes:
+    """Return the content behind a checksum; raise a ValueError where that is another one's."""
+    checksum, _, content = data.partition(b" ")
+    if int(checksum, 16) != zlib.crc32(content):
+        raise ValueError("another checksum")
+    return content
