@@ -42,7 +42,7 @@ _PRELOADED_MODULES = (
     "pandas", "scipy.sparse", "scipy.linalg", "scipy.optimize", "scipy.stats", "sklearn",
     "sklearn.model_selection", "sklearn.linear_model", "skfleet.engine",
     "skfleet.engine._dask._engine", "skfleet.joblib_backend",
-    "skfleet.model_selection._dispatch._worker",
+    "skfleet.model_selection._dispatch._fit_tasks",
 )  # fmt: skip
 
 _LOGGERS = ("distributed.worker", "distributed.worker.state_machine")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster
 
-from skfleet._cluster import _client
+from skfleet._cluster import _client, host_identity
 from skfleet._cluster._client import (
     all_workers_on_this_host,
     check_synchronous,
@@ -17,7 +17,6 @@ from skfleet._cluster._client import (
     scheduler_workers,
     seceded,
 )
-from skfleet.engine._dask._shared_memory import host_identity
 from skfleet.exceptions import FleetVersionError
 
 

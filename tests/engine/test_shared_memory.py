@@ -12,9 +12,10 @@ import pytest
 import scipy.sparse as sp
 from distributed.protocol import deserialize, serialize
 
+from skfleet._cluster import host_identity
 from skfleet.engine._dask import _shared_memory
 from skfleet.engine._dask._serialize import Pickled
-from skfleet.engine._dask._shared_memory import SharedMemoryPickled, host_identity
+from skfleet.engine._dask._shared_memory import SharedMemoryPickled
 
 pytestmark = pytest.mark.skipif(host_identity() is None, reason="no memory can be shared here")
 

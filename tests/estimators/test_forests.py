@@ -23,7 +23,7 @@ from skfleet.estimators import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from skfleet.estimators.ensemble import _base, _groups, _training
+from skfleet.estimators.ensemble import _forest_estimator, _groups, _training
 
 CLASSES = [
     RandomForestClassifier,
@@ -233,7 +233,7 @@ def test_passes_are_a_survey_and_one_for_the_groups_that_fit(
 
 def test_rows_of_a_tree_that_no_worker_can_hold_are_refused(monkeypatch):
     monkeypatch.setattr(_training, "max_rows_of_group", lambda *_: 100)
-    monkeypatch.setattr(_base, "max_rows_of_group", lambda *_: 100)
+    monkeypatch.setattr(_forest_estimator, "max_rows_of_group", lambda *_: 100)
     with pytest.raises(ValueError, match=r"max_samples must be .* Got 240 .*=100"):
         RandomForestClassifier(max_samples=240).fit(lazy(X), lazy(TEXT))
     with counting() as counts:

@@ -160,7 +160,7 @@ def test_models_of_other_libraries_are_fitted_on_a_gpu_worker(mixed_fleet, devic
         pytest.skip("this process has a GPU")
     seen = []
     whole = _device.device_library()
-    monkeypatch.setattr("skfleet.estimators._device_dispatch.device_library", lambda: None)
+    monkeypatch.setattr("skfleet.estimators._method_dispatch.device_library", lambda: None)
     monkeypatch.setattr(
         xgboost.XGBRegressor, "fit", lambda self, X, y: seen.append(type(X)) or self, raising=True
     )

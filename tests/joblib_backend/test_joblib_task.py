@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.parallel import delayed
 
-from skfleet._joblib._worker import task_name
+from skfleet._joblib._batch_task import task_name
 from skfleet.engine._dask._serialize import Pickled
 
 A = np.arange(12.0).reshape(3, 4)

@@ -190,7 +190,7 @@ def test_nobody_has_a_gpu(cluster_client):
 
 
 def test_a_driver_without_a_gpu_fits_there_and_predicts_anywhere(mixed_fleet, monkeypatch):
-    monkeypatch.setattr("skfleet.estimators._device_dispatch.device_library", lambda: None)
+    monkeypatch.setattr("skfleet.estimators._method_dispatch.device_library", lambda: None)
     device, dispatch = asked()
     before = host_to_device_transfers.n_arrays
     with device, dispatch, mixed_fleet.as_current():

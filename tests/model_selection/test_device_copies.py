@@ -24,7 +24,12 @@ from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import IncrementalPCA
 from skfleet.estimators.linear_model import Ridge, SGDClassifier, SGDRegressor
-from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, _device_scorer, cross_validate
+from skfleet.model_selection import (
+    GridSearchCV,
+    HyperbandSearchCV,
+    _array_api_scorer,
+    cross_validate,
+)
 from skfleet.model_selection._adaptive import _data
 
 rng = np.random.default_rng(0)
@@ -114,9 +119,9 @@ def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows, monkeypatch):
         return device_responses(estimator)
 
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")
-    monkeypatch.setattr(_device_scorer, "device_responses", recorded)
+    monkeypatch.setattr(_array_api_scorer, "device_responses", recorded)
     # a second attempt, on the host, would be an error
-    monkeypatch.setattr(_device_scorer, "fall_back", nullcontext)
+    monkeypatch.setattr(_array_api_scorer, "fall_back", nullcontext)
     before = host_to_device_transfers.n_arrays
     for device in ("cpu", "cuda"):
         assert host_to_device_transfers.n_arrays == before

@@ -47,7 +47,7 @@ from skfleet.model_selection import (
     HalvingGridSearchCV,
     HalvingRandomSearchCV,
 )
-from skfleet.model_selection._dispatch._context import SearchContext
+from skfleet.model_selection._dispatch._search_context import SearchContext
 
 
 @pytest.fixture(scope="module", autouse=True)

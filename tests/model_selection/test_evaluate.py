@@ -28,8 +28,8 @@ from sklearn.utils.parallel import delayed
 from skfleet.engine._dask import _serialize
 from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection._dispatch import _pipeline_cache
+from skfleet.model_selection._dispatch._fit_tasks import FitCall, JobSpec, run_fits
 from skfleet.model_selection._dispatch._requests import RequestReader, prefix_digests
-from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, run_fits
 
 X, y = load_iris(return_X_y=True)
 FOLDS = dict(enumerate(KFold(3, shuffle=True, random_state=0).split(X)))

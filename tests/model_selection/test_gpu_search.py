@@ -39,7 +39,7 @@ from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
     HyperbandSearchCV,
-    _device_scorer,
+    _array_api_scorer,
     cross_validate,
 )
 from skfleet.model_selection._dispatch import _analytic_scores
@@ -297,9 +297,9 @@ def test_scores_by_name_are_computed_on_the_device(
         on_device.append(estimator)
         return device_responses(estimator)
 
-    monkeypatch.setattr(_device_scorer, "device_responses", recorded)
+    monkeypatch.setattr(_array_api_scorer, "device_responses", recorded)
     # scores on the host, instead of those on the device, would be an error
-    monkeypatch.setattr(_device_scorer, "fall_back", nullcontext)
+    monkeypatch.setattr(_array_api_scorer, "fall_back", nullcontext)
     model, rows, targets = (
         (cuml.Ridge(), X_reg, y_reg) if ours == "cuml" else (ours(device="cuda", tol=1e-8), X, y)
     )

@@ -26,7 +26,6 @@ from skfleet.model_selection._adaptive._schedules import (
 from skfleet.model_selection._adaptive._simulation import simulate
 from skfleet.model_selection._adaptive._training_times import PendingInstruction, TrainingTimes
 from skfleet.model_selection._dispatch import _call_progress
-from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._fit_times import (
     FitGroup,
     FitTimes,
@@ -34,6 +33,7 @@ from skfleet.model_selection._dispatch._fit_times import (
     mark_begun,
 )
 from skfleet.model_selection._dispatch._scheduler import FitBatch, PlannedFit
+from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._evaluations import LaterIteration
 from skfleet.model_selection._time_left import (
     DurationModel,

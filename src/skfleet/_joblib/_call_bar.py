@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from skfleet._joblib._worker import CallItem, function_name
+from skfleet._joblib._batch_task import CallItem, function_name
 from skfleet._progress_bar import ProgressBar, calling_estimators, is_estimator, open_bar
 from skfleet._sklearn_private import is_fit
 

@@ -10,7 +10,7 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Client
 
-from skfleet._joblib._worker import ArgumentRef, CallItem, DeviceArgument, DeviceArgumentRef
+from skfleet._joblib._batch_task import ArgumentRef, CallItem, DeviceArgument, DeviceArgumentRef
 from skfleet.engine import Pickled, ScatteredObject, keep_while_alive, scatter_content
 
 # Below this an argument costs less within its task than a transfer of its own.

@@ -12,7 +12,7 @@ from sklearn.utils import check_array, check_random_state
 from skfleet._validation import check_bool, check_in_interval, check_positive_int, check_seed
 from skfleet.datasets._cells import CellRows, draw_seed
 from skfleet.datasets._clusters import RowClusters, equal_sizes
-from skfleet.datasets._docstrings import document
+from skfleet.datasets._generator_docstrings import document
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sklearn.utils.random import sample_without_replacement
 from skfleet._validation import check_bool, check_in_interval, check_positive_int, check_seed
 from skfleet.datasets._cells import CellRows, draw_seed
 from skfleet.datasets._clusters import RowClusters
-from skfleet.datasets._docstrings import document
+from skfleet.datasets._generator_docstrings import document
 
 # Bits of the vertices of a hypercube that are drawn without replacement.
 DISTINCT_BITS = 30

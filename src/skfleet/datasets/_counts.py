@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 
 from skfleet._validation import check_bool, check_in_interval, check_positive_int, check_seed
 from skfleet.datasets._cells import CellRows, draw_seed
-from skfleet.datasets._docstrings import document
+from skfleet.datasets._generator_docstrings import document
 
 # A count of a larger mean may not be exact in float64.
 MAX_MEAN = 2.0**52

@@ -14,7 +14,7 @@ from skfleet._linalg import qr_r, vstack
 from skfleet._validation import check_bool, check_in_interval, check_positive_int, check_seed
 from skfleet.blocks import Block, row_blocks
 from skfleet.datasets._cells import CellRows, draw_seed
-from skfleet.datasets._docstrings import document
+from skfleet.datasets._generator_docstrings import document
 from skfleet.engine import Reduction, engine_for, map_reduce
 
 # Numbers of a block of the pass that orthonormalises, 32 MB.

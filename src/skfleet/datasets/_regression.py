@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 
 from skfleet._validation import check_bool, check_in_interval, check_positive_int, check_seed
 from skfleet.datasets._cells import CellRows, draw_seed
-from skfleet.datasets._docstrings import document
+from skfleet.datasets._generator_docstrings import document
 from skfleet.datasets._low_rank import LowRankRows, check_low_rank, low_rank_rows
 
 

@@ -55,15 +55,15 @@ from skfleet.engine import (
     fit_progress,
     run_passes,
 )
-from skfleet.estimators._base import check_columns, check_two_dims
-from skfleet.estimators._device_blocks import (
+from skfleet.estimators._array_api_blocks import (
     DeviceModel,
     array_api,
     check_takes_device,
     reduce_device_block,
     with_arrays_on_device,
 )
-from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators._fleet_estimator import check_columns, check_two_dims
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.inference import call_transform, constant_per_row, name_columns
 
 T = TypeVar("T", bound=type)

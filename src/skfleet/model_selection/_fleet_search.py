@@ -34,7 +34,11 @@ from skfleet.model_selection._backends import (
     sequential_fits,
 )
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
-from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
+from skfleet.model_selection._dispatch._search_context import (
+    SearchContext,
+    current_context,
+    is_running,
+)
 from skfleet.model_selection._dispatch._split_views import (
     as_indexable,
     collection_of,

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn import model_selection
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
-from skfleet.model_selection._docstrings import search_docstring
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 from skfleet.model_selection._init_params import init_params
+from skfleet.model_selection._search_docstrings import search_docstring
 
 
 @search_docstring

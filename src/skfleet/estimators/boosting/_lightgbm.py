@@ -8,7 +8,7 @@ import lightgbm
 import numpy as np
 
 from skfleet.blocks import compute_together
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators.boosting._fit_inputs import FitInputs
 from skfleet.estimators.boosting._lightgbm_base import LightGBMEstimator
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from skfleet._validation import check_target_type
 from skfleet.blocks import artificial_rows, is_frame, is_lazy, meta_of, target_column
-from skfleet.estimators.boosting._base import BoostedEstimator
+from skfleet.estimators.boosting._boosted_estimator import BoostedEstimator
 from skfleet.estimators.boosting._fit_inputs import (
     FitInputs,
     check_eval_set,

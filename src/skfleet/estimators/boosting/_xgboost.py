@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from skfleet.blocks import compute_together, is_lazy
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators.boosting._fit_inputs import FitInputs, with_validation_set
 from skfleet.estimators.boosting._row_survey import StoredRows
 from skfleet.estimators.boosting._xgboost_base import XGBoostEstimator, without_none

@@ -13,8 +13,8 @@ from xgboost.callback import EarlyStopping, EvaluationMonitor
 
 from skfleet._validation import check_target_type
 from skfleet.blocks import artificial_rows, is_lazy, meta_of, n_rows_of, target_column
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.boosting._base import OWN_PARAMETERS, BoostedEstimator
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators.boosting._boosted_estimator import OWN_PARAMETERS, BoostedEstimator
 from skfleet.estimators.boosting._fit_inputs import (
     FitInputs,
     check_eval_set,

@@ -15,9 +15,9 @@ from skfleet._validation import check_in_interval, check_option, check_positive_
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, engine_for, with_row_offsets
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.cluster._base import CenterModel, centering_mean, labels_from_cache
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.cluster._center_model import CenterModel, centering_mean, labels_from_cache
 from skfleet.estimators.cluster._init import CentroidInit
 from skfleet.estimators.cluster._lloyd import LloydSolver
 

@@ -24,9 +24,9 @@ from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks, take_to_host
 from skfleet.engine import Engine, engine_for, fold, limit_threadpools, map_reduce, with_row_offsets
 from skfleet.estimators._column_statistics import moments
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.cluster._base import CenterModel, centering_mean, labels_from_cache
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.cluster._center_model import CenterModel, centering_mean, labels_from_cache
 from skfleet.estimators.cluster._distances import Centers
 from skfleet.estimators.cluster._mini_batch_step import (
     MiniBatchConvergence,

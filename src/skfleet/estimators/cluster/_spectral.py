@@ -33,16 +33,16 @@ from skfleet.engine import (
     map_reduce,
     with_row_offsets,
 )
-from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator
+from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators.cluster._affinity import (
     GRAPH_AFFINITIES,
     Affinity,
     check_affinity,
     check_takes_rows,
 )
-from skfleet.estimators.cluster._base import LazyLabels
+from skfleet.estimators.cluster._center_model import LazyLabels
 from skfleet.estimators.cluster._kmeans import KMeans
 from skfleet.estimators.cluster._nystrom import Embedding, Spectrum, nystrom_spectrum
 from skfleet.estimators.cluster._reductions import sample_by_weight

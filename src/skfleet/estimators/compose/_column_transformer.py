@@ -17,8 +17,8 @@ from sklearn.utils import check_array, get_tags
 from skfleet._linalg import hstack, is_sparse
 from skfleet._warnings import without_warnings
 from skfleet.engine import Passes, identity
-from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import blockwise
+from skfleet.estimators._fleet_estimator import check_columns
 from skfleet.estimators._passes import head_of_rows
 from skfleet.estimators.compose._composition import Composition, Part, finish_fit, fit_parts
 from skfleet.estimators.pipeline._fit import copy_configuration

@@ -24,7 +24,7 @@ from skfleet.blocks import (
 )
 from skfleet.engine import Passes, share_passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, output_container_of
-from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.estimators._passes import head_of_rows, on_prepared_rows
 from skfleet.estimators.compose._metadata import refuse_metadata, weighted_parts
 from skfleet.estimators.pipeline._fit import FittedPart, begin_fit

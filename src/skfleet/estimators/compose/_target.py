@@ -28,7 +28,7 @@ from skfleet.blocks import (
 )
 from skfleet.engine import FitProgressMixin, check_fits_in_memory
 from skfleet.estimators._blockwise import with_scikit_learns_docstring
-from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.estimators.linear_model import LinearRegression
 from skfleet.estimators.pipeline._fit import as_blockwise
 from skfleet.estimators.pipeline._task_models import is_estimator

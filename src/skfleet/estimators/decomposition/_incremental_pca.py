@@ -13,9 +13,9 @@ from skfleet._validation import check_bool, check_positive_int
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import engine_for, fold
 from skfleet.estimators._column_statistics import Moments, combine_moments, moments
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.decomposition._base import BasePCA, svd_flip
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.decomposition._projector import BasePCA, svd_flip
 
 # Minimum rows of a batch on Dask: a decomposition of few rows is mostly overhead.
 BLOCK_BATCH = 10_000

@@ -15,9 +15,9 @@ from skfleet._typing import Answer, RandomState, Rows, Values
 from skfleet._validation import check_bool, check_option, check_positive_int
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.decomposition._base import BasePCA, project, svd_flip
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.decomposition._projector import BasePCA, project, svd_flip
 from skfleet.estimators.decomposition._svd_solvers import (
     SVDResult,
     check_covariance_size,

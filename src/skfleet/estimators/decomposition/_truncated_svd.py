@@ -8,9 +8,9 @@ from skfleet._typing import RandomState, Rows, Values
 from skfleet._validation import check_option, check_positive_int
 from skfleet.blocks import RowBlocks
 from skfleet.engine import engine_for
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.decomposition._base import Projector, svd_flip
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.decomposition._projector import Projector, svd_flip
 from skfleet.estimators.decomposition._svd_solvers import (
     SVDResult,
     check_covariance_size,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sklearn import ensemble
 
 from skfleet.estimators._blockwise import with_scikit_learns_docstring
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.ensemble._base import ForestClassifier, ForestEstimator
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators.ensemble._forest_estimator import ForestClassifier, ForestEstimator
 
 
 @with_scikit_learns_docstring

@@ -10,7 +10,7 @@ from sklearn import feature_selection
 from skfleet.blocks import Block, as_collection, check_rows
 from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise, stock_estimator
-from skfleet.estimators.feature_selection._device_selection import select_on_device
+from skfleet.estimators.feature_selection._array_api_selection import select_on_device
 from skfleet.estimators.feature_selection._univariate_tests import univariate_test
 
 

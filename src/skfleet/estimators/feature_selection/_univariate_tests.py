@@ -16,7 +16,7 @@ from skfleet._linalg import is_sparse, sums_down
 from skfleet._validation import unique_values
 from skfleet._warnings import warn
 from skfleet.blocks import Block, take_rows
-from skfleet.estimators._device_blocks import valid_floats
+from skfleet.estimators._array_api_blocks import valid_floats
 
 
 class WithinClasses(NamedTuple):

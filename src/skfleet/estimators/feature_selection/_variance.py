@@ -12,14 +12,14 @@ from sklearn.utils.sparsefuncs import mean_variance_axis, min_max_axis
 from skfleet._array import is_not_numpy, namespace
 from skfleet._linalg import is_sparse, reduce_down
 from skfleet.blocks import Block
+from skfleet.estimators._array_api_blocks import valid_floats
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators._column_moments import (
     ColumnMoments,
     combine_column_moments,
     moments_of_values,
 )
-from skfleet.estimators._device_blocks import valid_floats
-from skfleet.estimators.feature_selection._device_selection import select_on_device
+from skfleet.estimators.feature_selection._array_api_selection import select_on_device
 
 
 class ColumnSpread(NamedTuple):

@@ -1,5 +1,5 @@
 """Imputation of missing values on rows of any container."""
 
-from skfleet.estimators.impute._base import MissingIndicator, SimpleImputer
+from skfleet.estimators.impute._imputers import MissingIndicator, SimpleImputer
 
 __all__ = ["MissingIndicator", "SimpleImputer"]

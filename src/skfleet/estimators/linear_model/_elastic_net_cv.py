@@ -10,20 +10,24 @@ from sklearn.utils import check_scalar
 
 from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
 from skfleet._validation import check_in_interval, check_positive_int
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators._metadata_routing import (
     SplitterRouting,
     check_splits,
     route_splitter_params,
 )
-from skfleet.estimators.linear_model._base import LinearRegressor, check_alphas, check_array_like
+from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators.linear_model._elastic_net import (
     ElasticNet,
     check_coordinate_descent,
     warn_unless_converged,
 )
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
+from skfleet.estimators.linear_model._linear_estimators import (
+    LinearRegressor,
+    check_alphas,
+    check_array_like,
+)
 from skfleet.glm import Products, elastic_net_path, split_products
 
 

@@ -14,10 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._array import FLOAT64, astype, namespace, to_host
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_in_interval, check_option, check_positive_int
-from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.linear_model._base import linear_predictor
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator
+from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators.linear_model._glm_fit import (
     SOLVERS,
     GLMSpec,
@@ -25,6 +24,7 @@ from skfleet.estimators.linear_model._glm_fit import (
     fit_glm,
     null_model_from_targets,
 )
+from skfleet.estimators.linear_model._linear_estimators import linear_predictor
 from skfleet.glm import ClassEncoding, Tweedie
 from skfleet.inference import OutputSpec
 from skfleet.metrics import d2_tweedie_score

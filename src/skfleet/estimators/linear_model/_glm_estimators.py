@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skfleet._validation import check_in_interval, check_option
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators.linear_model._glm_base import GlmRegressor
 from skfleet.glm import Tweedie
 

@@ -7,14 +7,14 @@ from sklearn.base import MultiOutputMixin
 
 from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_bool, check_in_interval
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.linear_model._base import LinearRegressor, round_model, y_ndim
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
     fit_iteratively,
     warn_unless_solved,
 )
+from skfleet.estimators.linear_model._linear_estimators import LinearRegressor, round_model, y_ndim
 from skfleet.glm import compute_products
 
 

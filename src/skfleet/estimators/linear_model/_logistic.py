@@ -20,15 +20,8 @@ from skfleet._validation import (
     check_total_weight,
 )
 from skfleet._warnings import warn
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.linear_model._base import (
-    LinearClassifier,
-    SparseCoefficients,
-    check_class_weight,
-    linear_predictor,
-    weights_of_classes,
-)
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators.linear_model._fit_callbacks import fit_callbacks
 from skfleet.estimators.linear_model._glm_fit import (
     SOLVERS,
@@ -37,6 +30,13 @@ from skfleet.estimators.linear_model._glm_fit import (
     first_pass,
     fit_glm,
     null_model_from_classes,
+)
+from skfleet.estimators.linear_model._linear_estimators import (
+    LinearClassifier,
+    SparseCoefficients,
+    check_class_weight,
+    linear_predictor,
+    weights_of_classes,
 )
 from skfleet.glm import BinaryLogistic, ClassEncoding, Loss, Multinomial
 

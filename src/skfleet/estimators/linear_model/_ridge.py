@@ -25,9 +25,15 @@ from skfleet._validation import (
 from skfleet.blocks import Block, RowBlocks, check_rows, target_column
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import combine_label_counts, label_counts, unique_inverse
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.linear_model._base import (
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.linear_model._iterative_least_squares import (
+    check_gram_limit,
+    exceeds_gram_limit,
+    fit_iteratively,
+    warn_unless_solved,
+)
+from skfleet.estimators.linear_model._linear_estimators import (
     LinearClassifier,
     LinearRegressor,
     check_class_weight,
@@ -35,12 +41,6 @@ from skfleet.estimators.linear_model._base import (
     round_model,
     weights_of_classes,
     y_ndim,
-)
-from skfleet.estimators.linear_model._iterative_least_squares import (
-    check_gram_limit,
-    exceeds_gram_limit,
-    fit_iteratively,
-    warn_unless_solved,
 )
 from skfleet.glm import (
     ProductKind,

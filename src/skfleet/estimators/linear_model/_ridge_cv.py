@@ -20,20 +20,20 @@ from skfleet._validation import check_bool, check_option
 from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators._metadata_routing import (
     SplitterRouting,
     check_splits,
     route_splitter_params,
 )
-from skfleet.estimators.linear_model._base import (
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
+from skfleet.estimators.linear_model._linear_estimators import (
     LinearRegressor,
     check_alphas,
     round_model,
     y_ndim,
 )
-from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
 from skfleet.estimators.linear_model._ridge_cv_scores import fold_scores, loo_scores, scorer_for
 from skfleet.glm import (
     MAX_CONDITIONS,

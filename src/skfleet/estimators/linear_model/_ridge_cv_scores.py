@@ -12,7 +12,7 @@ from sklearn.model_selection import check_cv
 
 from skfleet.blocks import RowBlocks, RowSet, is_lazy, split_per_sample
 from skfleet.engine import CountedRows
-from skfleet.estimators.linear_model._base import round_model
+from skfleet.estimators.linear_model._linear_estimators import round_model
 from skfleet.estimators.linear_model._ridge import Ridge
 from skfleet.glm import Products, split_products
 from skfleet.metrics import get_scorer

@@ -43,7 +43,7 @@ from skfleet.estimators._early_stopping import (
     training_rows,
     validation_rows,
 )
-from skfleet.estimators.linear_model._base import SparseCoefficients, linear_predictor
+from skfleet.estimators.linear_model._linear_estimators import SparseCoefficients, linear_predictor
 from skfleet.estimators.meta._epochs import epoch_record, history_of
 from skfleet.glm import SGDConfig, SGDTargets, SGDWeights, descend, encode_labels
 

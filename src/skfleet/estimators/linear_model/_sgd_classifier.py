@@ -16,10 +16,10 @@ from skfleet._validation import check_several_classes, check_total_weight, uniqu
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import LabelCounts, combine_label_counts, label_counts
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
 from skfleet.estimators._early_stopping import check_validation_arguments, check_validation_labels
-from skfleet.estimators.linear_model._base import (
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.linear_model._linear_estimators import (
     LinearClassifier,
     check_class_weight,
     linear_predictor,

@@ -6,10 +6,10 @@ from typing import Any
 
 from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet.engine import engine_for
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
 from skfleet.estimators._early_stopping import check_validation_arguments
-from skfleet.estimators.linear_model._base import LinearRegressor
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._method_dispatch import run_on_device
+from skfleet.estimators.linear_model._linear_estimators import LinearRegressor
 from skfleet.estimators.linear_model._sgd_base import BaseSGD, OutputCoding
 from skfleet.glm import REGRESSION_LOSSES
 

@@ -33,8 +33,8 @@ from skfleet.blocks import (
     warn_of_trip,
 )
 from skfleet.engine import FitProgressMixin, begin_pass, log_pass, training_engine
-from skfleet.estimators._base import check_columns, check_two_dims
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import check_columns, check_two_dims
 from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
 from skfleet.estimators.meta._voting_member import (
     fit_member,

@@ -29,7 +29,6 @@ from skfleet.engine import (
     training_engine,
     with_row_offsets,
 )
-from skfleet.estimators._docstrings import document
 from skfleet.estimators._early_stopping import (
     EarlyStopping,
     check_best_epoch,
@@ -39,6 +38,7 @@ from skfleet.estimators._early_stopping import (
     validation_rows,
     validation_score,
 )
+from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators._metadata_routing import drop_none, make_router
 from skfleet.estimators.meta._epochs import (
     FitState,

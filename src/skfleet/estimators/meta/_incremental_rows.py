@@ -23,8 +23,8 @@ from skfleet.blocks import (
     warn_of_trip,
 )
 from skfleet.engine import Engine, training_engine
-from skfleet.estimators._base import check_columns
 from skfleet.estimators._early_stopping import validation_rows
+from skfleet.estimators._fleet_estimator import check_columns
 from skfleet.estimators._metadata_routing import route_params
 
 

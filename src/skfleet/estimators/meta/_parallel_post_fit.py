@@ -22,10 +22,10 @@ from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Answer, Estimator, Rows, Scoring, Table, Values, Weights
 from skfleet.blocks import check_rows, is_lazy, warn_of_trip, with_pandas_text
 from skfleet.engine import FitProgressMixin
-from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._device_dispatch import fit_on_device
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator
 from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
+from skfleet.estimators._method_dispatch import fit_on_device
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
 

@@ -14,9 +14,9 @@ from skfleet._validation import check_in_interval, check_option, check_positive_
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, engine_for, map_reduce, with_row_offsets
-from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator
+from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators.mixture._em import EMResult, EMSolver, IterationLog
 from skfleet.estimators.mixture._expectation import (
     labels_of,

@@ -11,7 +11,7 @@ from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
 from skfleet.engine import Passes
 from skfleet.estimators._blockwise import blockwise, learned_attributes, stock_estimator
-from skfleet.estimators.naive_bayes._base import (
+from skfleet.estimators.naive_bayes._blockwise_classifier import (
     NO_WARNINGS,
     BlockwiseClassifier,
     spread,

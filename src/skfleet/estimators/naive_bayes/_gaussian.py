@@ -9,7 +9,11 @@ from sklearn import naive_bayes
 
 from skfleet.blocks import Block
 from skfleet.estimators._blockwise import blockwise, stock_estimator
-from skfleet.estimators.naive_bayes._base import BlockwiseClassifier, spread, unite_labels
+from skfleet.estimators.naive_bayes._blockwise_classifier import (
+    BlockwiseClassifier,
+    spread,
+    unite_labels,
+)
 
 
 class ClassMoments(NamedTuple):

@@ -6,8 +6,8 @@ from sklearn import neighbors
 
 from skfleet._typing import Answer, Rows
 from skfleet.estimators._blockwise import with_scikit_learns_docstring
-from skfleet.estimators._docstrings import document
-from skfleet.estimators.neighbors._base import NeighborsEstimator, NeighborsPredictor
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators.neighbors._neighbors_estimator import NeighborsEstimator, NeighborsPredictor
 
 
 @with_scikit_learns_docstring

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._fall_back import fall_back
 from skfleet.blocks import Block, artificial_rows, slice_rows
 from skfleet.engine import NamedCall, Passes, Reduction
-from skfleet.estimators._base import check_columns
+from skfleet.estimators._fleet_estimator import check_columns
 from skfleet.estimators._passes import HEAD_ROWS
 
 

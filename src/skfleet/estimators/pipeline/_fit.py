@@ -16,8 +16,8 @@ from skfleet._validation import without_name_warnings
 from skfleet._warnings import without_warnings
 from skfleet.blocks import Block, artificial_rows, slice_rows
 from skfleet.engine import Passes
-from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BLOCKWISE_CLASSES, BlockwiseTransformer
+from skfleet.estimators._fleet_estimator import FleetEstimator
 from skfleet.estimators._passes import EstimatorFit, head_of_rows, on_prepared_rows
 from skfleet.estimators.pipeline._alike import fit_alike
 from skfleet.estimators.pipeline._task_models import (

@@ -21,8 +21,8 @@ from skfleet.blocks import (
     with_pandas_text,
 )
 from skfleet.engine import engine_for, run_passes, share_passes
-from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BlockwiseTransformer, blocks_as_they_are
+from skfleet.estimators._fleet_estimator import FleetEstimator
 from skfleet.estimators._passes import EstimatorFit, on_prepared_rows
 from skfleet.estimators.pipeline._fit import FittedSteps, begin_fit
 from skfleet.estimators.pipeline._task_models import is_estimator

@@ -27,6 +27,10 @@ from skfleet.estimators._blockwise import (
     blockwise,
     stock_estimator,
 )
+from skfleet.estimators.preprocessing._array_api_categories import (
+    device_categories,
+    encode_on_device,
+)
 from skfleet.estimators.preprocessing._categories import (
     Parts,
     SortedValues,
@@ -39,7 +43,6 @@ from skfleet.estimators.preprocessing._category_index import (
     sorted_text,
     text_codes,
 )
-from skfleet.estimators.preprocessing._device_encoding import device_categories, encode_on_device
 
 
 class ColumnCategories(NamedTuple):

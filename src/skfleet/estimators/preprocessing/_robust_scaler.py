@@ -13,8 +13,8 @@ from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 from skfleet._array import is_not_numpy
 from skfleet.blocks import Block
 from skfleet.engine import Passes
+from skfleet.estimators._array_api_blocks import ARRAY_API_METHODS, valid_floats
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._device_blocks import ARRAY_API_METHODS, valid_floats
 from skfleet.estimators.preprocessing._scalers import StandardScaler
 from skfleet.quantiles import column_quantiles
 

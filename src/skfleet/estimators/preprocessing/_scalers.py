@@ -14,6 +14,7 @@ from skfleet._sklearn_private import scale_from_variance
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
 from skfleet.engine import Passes
+from skfleet.estimators._array_api_blocks import ARRAY_API_METHODS, valid_floats, valid_weights
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators._column_moments import (
     ColumnMoments,
@@ -23,8 +24,7 @@ from skfleet.estimators._column_moments import (
     known_moments,
     moments_of_values,
 )
-from skfleet.estimators._device_blocks import ARRAY_API_METHODS, valid_floats, valid_weights
-from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 
 
 @blockwise

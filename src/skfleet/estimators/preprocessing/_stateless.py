@@ -14,14 +14,14 @@ from skfleet._validation import dtypes_of
 from skfleet._warnings import warn
 from skfleet.blocks import Block
 from skfleet.engine import Passes
-from skfleet.estimators._base import check_columns
+from skfleet.estimators._array_api_blocks import ARRAY_API_METHODS
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
     blockwise,
     learned_attributes,
     stock_estimator,
 )
-from skfleet.estimators._device_blocks import ARRAY_API_METHODS
+from skfleet.estimators._fleet_estimator import check_columns
 
 
 @blockwise

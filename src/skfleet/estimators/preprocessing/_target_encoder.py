@@ -31,7 +31,7 @@ from skfleet.blocks import (
 )
 from skfleet.engine import Passes, add
 from skfleet.estimators._blockwise import blockwise, output_container_of
-from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.estimators.preprocessing._categories import (
     Parts,
     SortedValues,

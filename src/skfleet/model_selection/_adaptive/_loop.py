@@ -19,9 +19,7 @@ from skfleet.model_selection._adaptive._data import PlacedData
 from skfleet.model_selection._adaptive._replay import Replay
 from skfleet.model_selection._adaptive._samplers import CandidateSource
 from skfleet.model_selection._adaptive._schedules import Schedule, TrainInstruction
-from skfleet.model_selection._adaptive._training_times import PendingInstruction
-from skfleet.model_selection._adaptive._trial import Candidate, Listener
-from skfleet.model_selection._adaptive._worker import (
+from skfleet.model_selection._adaptive._training_tasks import (
     Failure,
     Record,
     TrainingContext,
@@ -34,6 +32,8 @@ from skfleet.model_selection._adaptive._worker import (
     train,
     train_on_test_rows,
 )
+from skfleet.model_selection._adaptive._training_times import PendingInstruction
+from skfleet.model_selection._adaptive._trial import Candidate, Listener
 
 logger = logging.getLogger("skfleet.model_selection")
 

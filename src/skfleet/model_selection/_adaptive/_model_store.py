@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from skfleet._checkpoint_store import CheckpointStore
-from skfleet.model_selection._adaptive._worker import TrainedModel
+from skfleet.model_selection._adaptive._training_tasks import TrainedModel
 
 
 class ModelStore:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from skfleet.model_selection._adaptive._training_tasks import Record
 from skfleet.model_selection._adaptive._trial import Candidate, Score
-from skfleet.model_selection._adaptive._worker import Record
 
 
 class Replay:

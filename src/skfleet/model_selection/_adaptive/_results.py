@@ -16,8 +16,8 @@ from skfleet._warnings import warn
 from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._schedules import Rung, TrainInstruction, calls_of
+from skfleet.model_selection._adaptive._training_tasks import Record
 from skfleet.model_selection._adaptive._trial import Candidate
-from skfleet.model_selection._adaptive._worker import Record
 
 
 class History:

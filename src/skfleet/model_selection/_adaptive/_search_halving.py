@@ -21,8 +21,8 @@ from skfleet.model_selection._adaptive._schedules import (
     hyperband_rungs,
 )
 from skfleet.model_selection._adaptive._search import AdaptiveSearch
-from skfleet.model_selection._docstrings import adaptive_docstring
 from skfleet.model_selection._init_params import init_params
+from skfleet.model_selection._search_docstrings import adaptive_docstring
 
 
 @adaptive_docstring

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from skfleet.engine import ANY_WORKER, ResourceRequest, Task
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
-from skfleet.model_selection._adaptive._worker import Failure, Record
+from skfleet.model_selection._adaptive._training_tasks import Failure, Record
 
 _NO_INSTRUCTION = TrainInstruction(-1, 0)
 

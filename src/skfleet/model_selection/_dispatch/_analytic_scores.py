@@ -16,8 +16,8 @@ from skfleet._config import config_context
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import as_folds, is_lazy, n_rows_of
 from skfleet.engine import fleet_engine, run_on_gpu_worker
-from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
+from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import collections_of
 from skfleet.model_selection._scorer_names import scorer_name
 from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline

@@ -9,7 +9,6 @@ from numbers import Real
 from typing import Any
 
 from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer
-from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._fit_times import (
     FitGroup,
     FitTimes,
@@ -18,6 +17,7 @@ from skfleet.model_selection._dispatch._fit_times import (
 )
 from skfleet.model_selection._dispatch._requests import FitRequest
 from skfleet.model_selection._dispatch._scheduler import DeviceSchedulers, FitBatch
+from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._evaluations import CandidateResults, LaterIteration
 
 

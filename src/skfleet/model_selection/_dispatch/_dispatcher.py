@@ -32,8 +32,8 @@ from skfleet.engine import DeviceArrayCache, current_worker_address
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
 from skfleet.model_selection._dispatch._call_progress import CallProgress
 from skfleet.model_selection._dispatch._claims import BatchClaims, FitClaims
-from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._fit_memory import plan_fits, report_block_memory
+from skfleet.model_selection._dispatch._fit_tasks import run_fit_batch
 from skfleet.model_selection._dispatch._gathered_fits import GatheredFits
 from skfleet.model_selection._dispatch._local_fits import LocalFits
 from skfleet.model_selection._dispatch._memory_gate import MemoryShare
@@ -45,7 +45,7 @@ from skfleet.model_selection._dispatch._scheduler import (
     FitBatch,
     FitScheduler,
 )
-from skfleet.model_selection._dispatch._worker import run_fit_batch
+from skfleet.model_selection._dispatch._search_context import current_context
 from skfleet.model_selection._memory import MemoryPlan
 from skfleet.model_selection._shared_fits._execution import FitOrigin
 

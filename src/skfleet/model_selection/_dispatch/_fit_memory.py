@@ -11,8 +11,8 @@ import numpy as np
 
 from skfleet.blocks import Block, block_bytes, is_lazy, row_blocks
 from skfleet.engine import all_workers_on_this_host
-from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import SearchJob
+from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._evaluations import LaterIteration
 from skfleet.model_selection._memory import (
     IN_PROCESS,

@@ -24,8 +24,8 @@ from skfleet.engine import (
     joined_blocks,
     persisted_collections,
 )
-from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
+from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import (
     PreparedSplit,
     as_indexable,

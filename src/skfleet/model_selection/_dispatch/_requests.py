@@ -11,10 +11,15 @@ from sklearn.pipeline import Pipeline
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set, scorers_of
 from skfleet.engine import CandidateDevices, LocalReference, Pickled
-from skfleet.model_selection._dispatch._context import current_context
+from skfleet.model_selection._dispatch._fit_tasks import (
+    FitCall,
+    JobSpec,
+    SharedStep,
+    has_prefix_steps,
+)
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
+from skfleet.model_selection._dispatch._search_context import current_context
 from skfleet.model_selection._dispatch._split_views import collection_of, without_mask
-from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
 from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._scorer_names import takes_rows
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin

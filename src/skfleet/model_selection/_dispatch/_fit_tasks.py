@@ -29,7 +29,7 @@ from skfleet.engine import (
     numpy_responses,
     to_cpu_estimator,
 )
-from skfleet.model_selection._device_scorer import device_scorer
+from skfleet.model_selection._array_api_scorer import device_scorer
 from skfleet.model_selection._dispatch._claims import BatchClaims
 from skfleet.model_selection._dispatch._memory_gate import memory_share
 from skfleet.model_selection._dispatch._memory_of_steps import drop_memory

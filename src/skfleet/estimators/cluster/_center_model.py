@@ -14,10 +14,10 @@ from skfleet._validation import check_positive_int
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks, is_lazy
 from skfleet.engine import engine_for, map_reduce
-from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._column_statistics import Moments
-from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator
+from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators._set_output import lazy_output
 from skfleet.estimators.cluster._distances import Centers, as_dense, distances, labels_of
 from skfleet.estimators.cluster._reductions import LLOYD, LloydStep

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import get_tags
 
 from skfleet._linalg import take_columns
-from skfleet.estimators._device_blocks import valid_floats
+from skfleet.estimators._array_api_blocks import valid_floats
 
 
 def select_on_device(selector: Any, X: Any) -> Any:

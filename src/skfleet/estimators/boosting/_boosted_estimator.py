@@ -17,8 +17,8 @@ from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import row_bytes
 from skfleet.blocks import RowBlocks, check_rows, is_lazy, meta_of, open_block, warn_of_trip
 from skfleet.engine import LocalLauncher, engine_for
-from skfleet.estimators._base import check_two_dims
-from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators._fleet_estimator import check_two_dims
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.estimators.boosting._checkpoint import BoostingCheckpoint
 from skfleet.estimators.boosting._fit_inputs import FitInputs, fit_on_worker
 from skfleet.estimators.boosting._rank_training import RankTraining, Snapshot

@@ -10,7 +10,7 @@ import numpy as np
 
 from skfleet._array import asarray_like, is_floating, namespace, to_device_of, to_host
 from skfleet._linalg import hstack
-from skfleet.estimators._device_blocks import valid_floats
+from skfleet.estimators._array_api_blocks import valid_floats
 from skfleet.estimators.preprocessing._categories import SortedValues
 
 

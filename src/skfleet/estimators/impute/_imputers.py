@@ -33,7 +33,7 @@ from skfleet.estimators._column_moments import (
     name_of,
     set_known_moments,
 )
-from skfleet.estimators.impute._device_imputation import (
+from skfleet.estimators.impute._array_api_imputation import (
     has_device_marker,
     impute_on_device,
     indicate_on_device,

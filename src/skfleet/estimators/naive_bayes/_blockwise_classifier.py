@@ -17,10 +17,10 @@ from skfleet._validation import (
 )
 from skfleet._warnings import IgnoredWarnings
 from skfleet.blocks import Block, as_collection, check_rows, meta_of, target_column
-from skfleet.estimators._base import check_columns
+from skfleet.estimators._array_api_blocks import check_takes_device
 from skfleet.estimators._blockwise import BlockwiseEstimator, stock_estimator
-from skfleet.estimators._device_blocks import check_takes_device
-from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators._fleet_estimator import check_columns
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.inference import call_method
 from skfleet.metrics import accuracy_score
 

@@ -14,8 +14,8 @@ from skfleet._linalg import affine, dot
 from skfleet._typing import Answer, Rows
 from skfleet._validation import check_block
 from skfleet.blocks import as_sized, check_rows, is_lazy, meta_of
-from skfleet.estimators._base import FleetEstimator, check_lazy_rows
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator, check_lazy_rows
 from skfleet.estimators._set_output import lazy_output
 from skfleet.inference import OutputSpec, map_model
 

@@ -36,7 +36,7 @@ from skfleet.engine import (
 )
 from skfleet.metrics import ResponseScorer, host_values
 from skfleet.model_selection._adaptive._data import BatchOrder, BatchSpec, open_rows, rows_of_batch
-from skfleet.model_selection._device_scorer import device_scorer
+from skfleet.model_selection._array_api_scorer import device_scorer
 from skfleet.model_selection._scorer_names import may_write
 from skfleet.model_selection._shared_fits._registry import writes_into_rows
 

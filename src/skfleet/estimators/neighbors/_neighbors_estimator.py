@@ -33,10 +33,10 @@ from skfleet.blocks import (
     target_column,
     with_pandas_text,
 )
-from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import learned_attributes, stock_estimator
-from skfleet.estimators._device_dispatch import unchanged_on_failure
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.estimators.neighbors._answers import NeighborGraph, NeighborPairs, Vote
 from skfleet.estimators.neighbors._indexed_rows import Answer, IndexedRows, survey
 from skfleet.estimators.neighbors._nearest import PairwiseMetric

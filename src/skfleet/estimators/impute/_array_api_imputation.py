@@ -9,7 +9,7 @@ import numpy as np
 
 from skfleet._array import FLOAT64, asarray_like, astype, is_floating, namespace, to_host
 from skfleet._linalg import hstack, reduce_down, sums_down, take_columns
-from skfleet.estimators._device_blocks import valid_floats
+from skfleet.estimators._array_api_blocks import valid_floats
 
 
 def has_device_marker(transformer: Any) -> bool:

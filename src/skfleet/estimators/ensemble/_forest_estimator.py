@@ -26,10 +26,10 @@ from skfleet.blocks import (
     with_pandas_text,
 )
 from skfleet.engine import engine_for, map_reduce
-from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import learned_attributes, stock_estimator
-from skfleet.estimators._device_dispatch import unchanged_on_failure
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator
+from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.estimators.ensemble._groups import (
     Bootstrap,
     check_memory,

@@ -24,8 +24,8 @@ from skfleet._sklearn_private import invalid_parameter
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_in_interval
 from skfleet.blocks import RowBlocks, check_rows
-from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._docstrings import document
+from skfleet.estimators._estimator_docstrings import document
+from skfleet.estimators._fleet_estimator import FleetEstimator
 from skfleet.glm import Products, round_coef
 from skfleet.inference import OutputSpec, class_names
 from skfleet.metrics import accuracy_score, r2_score
