@@ -176,6 +176,18 @@ def test_a_wrong_line_is_not_taken_for_a_refusal(trees):
     assert offences(trees, silent_handlers, CATCHES_ALL) == {}, "use fall_back(reason)"
 
 
+def test_rooms_and_their_tests_are_found_by_one_table():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    told = set(re.findall(r"`tests/((?:\w+/)+)`", text))
+    folders = {file.parent for file in (ROOT / "tests").rglob("test_*.py")}
+    # a room of its own has a line of its own
+    assert {f"{f.relative_to(ROOT / 'tests')}/" for f in folders} - {"./"} <= told
+    assert all((ROOT / "tests" / name).is_dir() for name in told)
+    elsewhere = {"_joblib": "joblib_backend", "quantiles": "estimators/preparation"}
+    rooms = {file.parent.name for file in PACKAGE.glob("*/__init__.py")}
+    assert {f"{elsewhere.get(room, room.strip('_'))}/" for room in rooms} <= told | {"estimators/"}
+
+
 def test_rules_catch_what_they_are_for():
     broken = ast.parse(
         "import cupy.linalg\n"
