@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.neighbors import NearestNeighbors
@@ -72,7 +71,7 @@ class _NeighborCache:
         self.fitted = fitted
         self._X = X
         self._n_neighbors = min(n_neighbors, fitted.n_samples_fit_)
-        self._neighbors: dict[str, _SortedNeighbors] = {}
+        self._neighbors: dict[bytes, _SortedNeighbors] = {}
 
     def attach(self, model: Any) -> None:
         """Replace ``kneighbors`` of a fitted model by look-ups in this cache."""
@@ -86,7 +85,9 @@ class _NeighborCache:
 
     def kneighbors(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return distances and indices of the k nearest rows."""
-        key = joblib.hash(X)
+        from skfleet.engine import Pickled  # which imports distributed
+
+        key = Pickled.dumps(X).digest()
         if key not in self._neighbors:
             self._neighbors = {key: self._search(X)}
         all_distances, all_indices, tolerance = self._neighbors[key]
