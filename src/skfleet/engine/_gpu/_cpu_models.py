@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from skfleet._array import is_not_numpy, namespace, to_host, to_host_if_array
 from skfleet._device import device_library
@@ -37,7 +38,7 @@ _METHODS = (*_RESPONSE_METHODS, *_SUPERVISED_METHODS)
 
 
 @contextmanager
-def numpy_responses(estimator: Any) -> Iterator[None]:
+def numpy_responses(estimator: object) -> Iterator[None]:
     """Make an estimator's methods return arrays of the host inside a ``with``.
 
     cuML has a setting for that, which holds for one thread. The methods of other libraries are
@@ -54,11 +55,11 @@ def numpy_responses(estimator: Any) -> Iterator[None]:
         yield
 
 
-def _numpy_response(estimator: Any, name: str) -> Callable[..., Any]:
+def _numpy_response(estimator: object, name: str) -> Callable[..., object]:
     """Return a method that calls an estimator's own and returns its response on the host."""
 
     @wraps(getattr(type(estimator), name))
-    def method(*args: Any, **kwargs: Any) -> Any:
+    def method(*args: Any, **kwargs: object) -> object:
         attributes, unwrapped = vars(estimator), [name]
         if name in _RESPONSE_METHODS or uses_array_api(estimator):
             # A method that calls another of these gets the estimator's own, and its device arrays.
@@ -76,7 +77,7 @@ def _numpy_response(estimator: Any, name: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def device_responses(estimator: Any) -> Iterator[None]:
+def device_responses(estimator: object) -> Iterator[None]:
     """Make the methods return arrays of the device again, within `numpy_responses`."""
     attributes = vars(estimator)
     wrappers = {name: attributes.pop(name) for name in _METHODS if name in attributes}
@@ -88,12 +89,12 @@ def device_responses(estimator: Any) -> Iterator[None]:
         attributes.update(wrappers)
 
 
-def arrays_to_host(values: Mapping[str, Any]) -> dict[str, Any]:
+def arrays_to_host(values: Mapping[str, object]) -> dict[str, object]:
     """Return values by name, with the arrays among them on the host."""
     return {name: to_host_if_array(value) for name, value in values.items()}
 
 
-def attributes_to_host(model: Any) -> None:
+def attributes_to_host(model: object) -> None:
     """Move the arrays of one of our models to the host, so that any process can unpickle it."""
     if "skfleet" in libraries_of(model):
         vars(model).update(arrays_to_host(vars(model)))
@@ -132,7 +133,7 @@ def to_cpu_estimator(model: Any) -> Any:
     return to_host(model) if library is not None and namespace(model) is library.xp else model
 
 
-def _with_l1_ratio(equivalent: Any, model: Any) -> Any:
+def _with_l1_ratio(equivalent: BaseEstimator, model: object) -> BaseEstimator:
     """Return scikit-learn's equivalent of a model of cuML with the same penalty in its parameters.
 
     cuML's logistic regression (26.10) passes on `penalty`, which scikit-learn has deprecated, with
@@ -146,14 +147,14 @@ def _with_l1_ratio(equivalent: Any, model: Any) -> Any:
     return equivalent
 
 
-def check_has_cpu_equivalent(estimator: Any) -> None:
+def check_has_cpu_equivalent(estimator: object) -> None:
     """Raise unless every estimator in one can be used without a GPU once it is fitted."""
     for _, part in nested_estimators(estimator, deep_params(estimator, {})):
         if "cuml" in libraries_of(part) and not hasattr(part, "as_sklearn"):
             raise _no_cpu_equivalent(part, "a model of cuML without as_sklearn()")
 
 
-def _no_cpu_equivalent(model: Any, why: str) -> TypeError:
+def _no_cpu_equivalent(model: object, why: str) -> TypeError:
     """Return the error for a model of cuML's that cannot be used without a GPU."""
     return TypeError(
         f"{type(model).__name__} must have an equivalent in scikit-learn to be used without a GPU. "

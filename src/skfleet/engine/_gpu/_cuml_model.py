@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from skfleet._array import is_not_numpy, to_device_of, to_host_if_array
 from skfleet._device import device_library, to_device
+from skfleet._typing import Rows
 from skfleet.engine._gpu._cpu_models import to_cpu_estimator
 from skfleet.engine._gpu._estimator_device import accepts_device_arrays, has_cuml, uses_array_api
 from skfleet.exceptions import PlacementError
@@ -26,7 +28,7 @@ class PortableModel:
 
     def __init__(
         self,
-        gpu_model: Any = None,
+        gpu_model: object = None,
         pickled: tuple[Pickled | None, Pickled | None] = (None, None),  # for GPU, for CPU
         problem: str = "",  # why there is none for the CPU
     ) -> None:
@@ -72,11 +74,11 @@ class PortableModel:
                 self._pickled = Pickled.dumps(self._gpu_model), for_cpu
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return PortableModel, (None, self.serialize()._pickled, self._problem)
 
 
-def as_portable(model: Any) -> Any:
+def as_portable(model: object) -> object:
     """Return a fitted model in a form that tasks on any worker can use.
 
     Raise PlacementError where it needs a GPU, and every worker is labelled as one without.
@@ -90,7 +92,9 @@ def as_portable(model: Any) -> Any:
     return model
 
 
-def call_response_method(model: Any, method: str, rows: Any, params: dict[str, Any]) -> Any:
+def call_response_method(
+    model: object, method: str, rows: Rows, params: Mapping[str, object]
+) -> Any:
     """Return a fitted model's response for rows, in their container.
 
     In a process with a GPU, rows of the host are copied to it for models that compute there, and
@@ -109,7 +113,7 @@ def call_response_method(model: Any, method: str, rows: Any, params: dict[str, A
     return _match_container(response, rows)
 
 
-def _match_container(response: Any, rows: Any) -> Any:
+def _match_container(response: Any, rows: Rows) -> Any:
     """Move a response, or each of several, to the device of the rows."""
     if type(response) in (list, tuple):
         return type(response)(_match_container(output, rows) for output in response)

@@ -67,7 +67,7 @@ class DeviceArrayCache:
             entry.last_used = next(_use_counter)
             return entry.array
 
-    def tie_to(self, owner: Any) -> None:
+    def tie_to(self, owner: object) -> None:
         """Keep the copies in this process as long as an object lives."""
         weakref.finalize(owner, _noop, self).atexit = False
 
@@ -77,7 +77,7 @@ class DeviceArrayCache:
             self._is_closed = True
             self._entries.clear()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _lookup, (self._name,)
 
 

@@ -6,7 +6,7 @@ import copy
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import starmap
-from typing import Any
+from typing import TypeGuard
 
 from sklearn import get_config as sklearn_config
 from sklearn.pipeline import Pipeline
@@ -15,6 +15,7 @@ from sklearn.utils import get_tags
 from skfleet._array import to_device_of
 from skfleet._config import get_config
 from skfleet._device import device_library
+from skfleet._typing import Estimator
 
 # Libraries whose estimators take arrays on a GPU as input.
 _ACCEPT_ARRAYS = {"cuml", "skfleet", "xgboost"}
@@ -23,7 +24,7 @@ _ACCEPT_ARRAYS = {"cuml", "skfleet", "xgboost"}
 _DEVICE_PARAMETERS = {"device", "device_type", "tree_method"}
 
 
-def device_of(estimator: Any, parameters: Mapping[str, Any] | None = None) -> str:
+def device_of(estimator: object, parameters: Mapping[str, object] | None = None) -> str:
     """Return the kind of device on which an estimator is to be fitted.
 
     Parameters
@@ -61,23 +62,23 @@ def device_of(estimator: Any, parameters: Mapping[str, Any] | None = None) -> st
 class CandidateDevices:
     """Devices of a search's candidates, which differ in few parameters of one estimator."""
 
-    def __init__(self, estimator: Any) -> None:
+    def __init__(self, estimator: object) -> None:
         self._estimator = estimator
         # Read now: scikit-learn's config is one per thread, and `of` may run in another.
         self._array_api = _array_api_enabled()
         self._params = deep_params(estimator, {})
         self._default = self._device_with(self._params)
 
-    def of(self, parameters: Mapping[str, Any]) -> str:
+    def of(self, parameters: Mapping[str, object]) -> str:
         if any(self._may_change_device(name, value) for name, value in parameters.items()):
             return self._device_with(deep_params(self._estimator, parameters))
         return self._default
 
-    def _may_change_device(self, name: str, value: Any) -> bool:
+    def _may_change_device(self, name: str, value: object) -> bool:
         replaces = is_estimator(value) or is_estimator(self._params.get(name))
         return replaces or self._array_api or name.rpartition("__")[2] in _DEVICE_PARAMETERS
 
-    def _device_with(self, params: Mapping[str, Any]) -> str:
+    def _device_with(self, params: Mapping[str, object]) -> str:
         """Return the device, given the parameters of the estimator and of all in it."""
         parts = [(part, name, params) for name, part in nested_estimators(self._estimator, params)]
         on_gpu = any(starmap(_computes_on_gpu, parts))
@@ -85,7 +86,9 @@ class CandidateDevices:
         return "cuda" if on_gpu else "cpu"
 
 
-def accepts_device_arrays(estimator: Any, parameters: Mapping[str, Any] | None = None) -> bool:
+def accepts_device_arrays(
+    estimator: object, parameters: Mapping[str, object] | None = None
+) -> bool:
     """Return whether an estimator, and all in it, take X on the GPU of this process.
 
     Labels and targets stay on the host: cuML, XGBoost and ours copy numbers to the GPU themselves.
@@ -101,8 +104,8 @@ def accepts_device_arrays(estimator: Any, parameters: Mapping[str, Any] | None =
 
 
 def move_targets_to_device(
-    estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
+    estimator: object, X: object, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[list[object], dict[str, object]]:
     """Move y and weights to the device of X where scikit-learn dispatches to the array API.
 
     Some of its estimators require them there.
@@ -113,13 +116,13 @@ def move_targets_to_device(
     return [to_device_of(value, X) for value in args], moved
 
 
-def uses_array_api(estimator: Any) -> bool:
+def uses_array_api(estimator: object) -> bool:
     """Return whether an estimator reaches the GPU by scikit-learn's array API dispatch alone."""
     parts = (part for _, part in nested_estimators(estimator, deep_params(estimator, {})))
     return _array_api_enabled() and not any(libraries_of(part) & _ACCEPT_ARRAYS for part in parts)
 
 
-def has_cuml(estimator: Any) -> bool:
+def has_cuml(estimator: object) -> bool:
     """Return whether an estimator, or any in it, is one of cuML's."""
     if "cuml" not in sys.modules:
         return False
@@ -127,7 +130,7 @@ def has_cuml(estimator: Any) -> bool:
     return any("cuml" in libraries_of(part) for _, part in parts)
 
 
-def deep_params(estimator: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def deep_params(estimator: object, parameters: Mapping[str, object]) -> dict[str, object]:
     """Return the parameters of an estimator and of all in it, after setting `parameters`."""
     params = dict(estimator.get_params(deep=True)) if hasattr(estimator, "get_params") else {}
     for name in sorted(parameters):  # an estimator comes before parameters of its own
@@ -140,17 +143,17 @@ def deep_params(estimator: Any, parameters: Mapping[str, Any]) -> dict[str, Any]
     return params
 
 
-def nested_estimators(estimator: Any, params: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def nested_estimators(estimator: object, params: Mapping[str, object]) -> list[tuple[str, object]]:
     """Return an estimator and all in it, each with the prefix of its parameters' names."""
     inner = ((f"{name}__", value) for name, value in params.items() if is_estimator(value))
     return [("", estimator), *inner]
 
 
-def is_estimator(value: Any) -> bool:
+def is_estimator(value: object) -> TypeGuard[Estimator]:
     return hasattr(value, "get_params") and not isinstance(value, type)
 
 
-def libraries_of(estimator: Any) -> set[str]:
+def libraries_of(estimator: object) -> set[str]:
     """Return the top-level packages of an estimator's class and its bases."""
     return {cls.__module__.partition(".")[0] for cls in type(estimator).__mro__}
 
@@ -160,7 +163,7 @@ def _array_api_enabled() -> bool:
     return get_config().device == "cuda" and bool(sklearn_config()["array_api_dispatch"])
 
 
-def _supports_array_api(estimator: Any, prefix: str, params: Mapping[str, Any]) -> bool:
+def _supports_array_api(estimator: object, prefix: str, params: Mapping[str, object]) -> bool:
     """Return whether an estimator's tags, with its parameters, promise array API support."""
     if type(estimator) is Pipeline:  # its steps have tags; itself it has none
         return True
@@ -174,7 +177,7 @@ def _supports_array_api(estimator: Any, prefix: str, params: Mapping[str, Any]) 
     return bool(get_tags(candidate).array_api_support)
 
 
-def _computes_on_gpu(estimator: Any, prefix: str, params: Mapping[str, Any]) -> bool:
+def _computes_on_gpu(estimator: object, prefix: str, params: Mapping[str, object]) -> bool:
     """Return whether an estimator's library and device parameters mean a GPU."""
     libraries = libraries_of(estimator)
     if "cuml" in libraries:

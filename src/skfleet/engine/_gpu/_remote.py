@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sklearn
 
 from skfleet._array import to_host_if_array
 from skfleet._config import config_context
 from skfleet._device import to_device
+from skfleet._typing import Estimator, Rows
 from skfleet._warnings import warn
 from skfleet.engine._gpu._cpu_models import (
     arrays_to_host,
@@ -30,15 +31,17 @@ from skfleet.engine._gpu._estimator_device import (
 from skfleet.engine._protocol import Engine
 from skfleet.engine._task_context import open_scattered
 
+T = TypeVar("T")
+
 
 class _RemoteRowsCache:
     """Rows scattered once for several calls, and the cache of their copies on workers' devices."""
 
-    def __init__(self, X: Any, device_cache: DeviceArrayCache) -> None:
+    def __init__(self, X: Rows, device_cache: DeviceArrayCache) -> None:
         self.X, self.device_cache = X, device_cache
         self._scattered: dict[Any, tuple[Engine, Any]] = {}
 
-    def scattered(self, engine: Engine) -> Any:
+    def scattered(self, engine: Engine) -> object:
         """Return the scattered rows of an engine's client; they are sent the first time."""
         if engine.client not in self._scattered:
             self._scattered[engine.client] = engine, engine.scatter(self.X)
@@ -60,7 +63,7 @@ _current_cache: ContextVar[_RemoteRowsCache | None] = ContextVar(
 
 
 @contextmanager
-def rows_cached_on_workers(X: Any, device_cache: DeviceArrayCache) -> Iterator[None]:
+def rows_cached_on_workers(X: Rows, device_cache: DeviceArrayCache) -> Iterator[None]:
     """Scatter rows once for all calls inside a ``with`` that send them to GPU workers.
 
     Their copies on the devices are kept in `device_cache`, under the id of the rows here.
@@ -75,7 +78,12 @@ def rows_cached_on_workers(X: Any, device_cache: DeviceArrayCache) -> Iterator[N
 
 
 def call_method_on_gpu_worker(
-    engine: Engine, method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+    engine: Engine,
+    method: str,
+    estimator: Estimator,
+    X: Rows,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> Any:
     """Call ``estimator.method(X)`` on a GPU worker and copy the resulting attributes back.
 
@@ -94,7 +102,11 @@ def call_method_on_gpu_worker(
 
 
 def fit_on_gpu_worker(
-    engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+    engine: Engine,
+    estimator: object,
+    X: Rows,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> Any:
     """Fit an estimator of any library on a GPU worker; return a fitted one for the CPU."""
     call = ("fit", estimator, X, args, kwargs)
@@ -103,8 +115,12 @@ def fit_on_gpu_worker(
 
 
 def fit_cuml_on_gpu_worker(
-    engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
-) -> tuple[Any, Any]:
+    engine: Engine,
+    estimator: object,
+    X: Rows,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> tuple[Any, PortableModel | None]:
     """Fit an estimator of any library on a GPU worker; return (one for the CPU, one for tasks).
 
     The second is cuML's model, for workers that have a GPU; None for other libraries.
@@ -118,8 +134,8 @@ def fit_cuml_on_gpu_worker(
 
 
 def run_on_gpu_worker(
-    engine: Engine, func: Callable[..., Any], subject: Any, X: Any, *args: Any
-) -> Any:
+    engine: Engine, func: Callable[..., T], subject: object, X: Rows, *args: object
+) -> T:
     """Call ``func(subject, X, *args)`` on a GPU worker and return its result."""
     task = partial(_function_task, func)
     return _submit_and_wait(engine, task, func.__name__, subject, X, args, {})
@@ -127,12 +143,12 @@ def run_on_gpu_worker(
 
 def _submit_and_wait(
     engine: Engine,
-    func: Any,
+    func: Callable[..., object],
     method: str,
-    estimator: Any,
-    X: Any,
-    args: Sequence[Any],
-    kwargs: Mapping,
+    estimator: object,
+    X: Rows,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
     *,
     array_api: bool = False,
 ) -> Any:
@@ -166,15 +182,15 @@ def _submit_and_wait(
 
 
 def _run_with_warnings(
-    func: Any,
+    func: Callable[..., object],
     method: str,
-    estimator: Any,
-    scattered_X: Any,
+    estimator: object,
+    scattered_X: object,
     device_cache: DeviceArrayCache | None,
     key: int,
-    scattered_args: Any,
+    scattered_args: object,
     array_api: bool,
-) -> tuple[Any, list[Any]]:
+) -> tuple[object, list[tuple[type[Warning], str]]]:
     """Call a function inside a task; also return its warnings, to be raised in the caller."""
     args, kwargs = open_scattered(scattered_args)
     if device_cache is not None:
@@ -198,26 +214,30 @@ class _RemoteRows(NamedTuple):
     device_cache: DeviceArrayCache | None
     key: int
 
-    def on_device(self) -> Any:
+    def on_device(self) -> Rows:
         """Return the rows, on the device where they are cached there."""
         return self.X if self.device_cache is None else self.device_cache.get(self.key, self.X)
 
 
 def _function_task(
-    func: Callable[..., Any],
+    func: Callable[..., T],
     method: str,
-    subject: Any,
+    subject: object,
     rows: _RemoteRows,
-    args: Sequence[Any],
-    kwargs: Mapping,
-) -> Any:
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> T:
     """Call a function of a subject and of rows, which it moves to the device itself."""
     return func(subject, rows.on_device(), *args, **kwargs)
 
 
 def _method_task(
-    method: str, estimator: Any, rows: _RemoteRows, args: Sequence[Any], kwargs: Mapping
-) -> tuple[Any, Any]:
+    method: str,
+    estimator: object,
+    rows: _RemoteRows,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> tuple[dict[str, object] | None, object]:
     """Call a method of one of our estimators; return its attributes (of ``fit``), or the response.
 
     The other of the two is None.
@@ -228,7 +248,7 @@ def _method_task(
     return None, to_host_if_array(response)
 
 
-def _fit_task(*call: Any) -> Any:
+def _fit_task(*call: Any) -> object:
     return to_cpu_estimator(_fit(*call))
 
 
@@ -237,8 +257,12 @@ def _fit_cuml_task(*call: Any) -> PortableModel:
 
 
 def _fit(
-    method: str, estimator: Any, rows: _RemoteRows, args: Sequence[Any], kwargs: Mapping
-) -> Any:
+    method: str,
+    estimator: object,
+    rows: _RemoteRows,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> object:
     """Fit an estimator, with rows on the GPU where it accepts them there."""
     X = rows.X
     if accepts_device_arrays(estimator):
