@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from typing import IO, Any
+from typing import IO
 
 import cloudpickle
 
@@ -78,7 +78,7 @@ class ChildProcess(RemoteObject):
                 self._process.stdin.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _send(self, method: str, args: tuple[Any, ...]) -> None:
+    def _send(self, method: str, args: tuple[object, ...]) -> None:
         stream = self._process.stdin
         assert stream is not None
         data = cloudpickle.dumps((method, args))

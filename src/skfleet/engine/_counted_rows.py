@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from skfleet._typing import Rows, Table, Values
 from skfleet.blocks import (
     BlockRef,
     LabelCodes,
@@ -40,7 +41,11 @@ class CountedRows:
     """
 
     def __init__(
-        self, arrays: Sequence[Any], values: Sequence[Any], *, is_tuned: bool = True
+        self,
+        arrays: Sequence[Rows | None],
+        values: Sequence[Values | None],
+        *,
+        is_tuned: bool = True,
     ) -> None:
         """Count the rows of arrays, and compute values per row, in at most one pass.
 
@@ -77,7 +82,7 @@ class CountedRows:
         ]
 
 
-def with_known_lengths(*collections: Any) -> list[Any]:
+def with_known_lengths(*collections: Table) -> list[Any]:
     """Return Dask collections of the same rows, counted in one pass where a length is unknown."""
     rows = CountedRows(collections, ())
     counted = rows.take(RowSet(rows.n_rows, [(0, rows.n_rows)]))
@@ -103,7 +108,7 @@ def in_own_partitions(X: Any, counted: Any = None) -> tuple[Any, tuple[int, ...]
     return source, lengths
 
 
-def _as_rows(values: Any) -> Any:
+def _as_rows(values: Rows | None) -> Any:
     """Return an array, a collection or None as what has rows, or raise."""
     if values is None or is_lazy(values):
         return values if values is None else as_collection(values)

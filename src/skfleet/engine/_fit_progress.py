@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial, wraps
 from inspect import isfunction
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from joblib.parallel import get_active_backend
 from sklearn.pipeline import Pipeline
@@ -30,6 +30,8 @@ from skfleet.blocks import Block, BlockRef, RowBlocks, block_bytes
 from skfleet.engine._protocol import Engine, Task
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Fitted = TypeVar("Fitted")
 
 logger = logging.getLogger("skfleet")
 
@@ -194,7 +196,7 @@ class FitProgress:
             self.advance(n_steps, n_rows)
 
     @contextmanager
-    def nested(self, estimator: Any) -> Iterator[None]:
+    def nested(self, estimator: object) -> Iterator[None]:
         """Name an estimator that is fitted inside this fit."""
         name, before = type(estimator).__name__, self.state.step
         self._depth += 1
@@ -244,16 +246,18 @@ class FitProgressMixin:
     # Whether `verbose` asks for the bar; else it prints lines, which take its place.
     _verbose_shows_bar = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         for name in FITS:
             if isfunction(vars(cls).get(name)):
                 setattr(cls, name, _with_fit_progress(vars(cls)[name]))
 
 
-def _with_fit_progress(fit: Callable[..., Any]) -> Callable[..., Any]:
+def _with_fit_progress(
+    fit: Callable[Concatenate[Fitted, P], T],
+) -> Callable[Concatenate[Fitted, P], T]:
     @wraps(fit)
-    def fit_with_progress(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fit_with_progress(self: Fitted, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with fit_progress(self):
             return fit(self, *args, **kwargs)
 
@@ -326,7 +330,7 @@ def no_fit_progress() -> Iterator[None]:
 
 
 @contextmanager
-def fit_progress(estimator: Any) -> Iterator[None]:
+def fit_progress(estimator: object) -> Iterator[None]:
     """Show the passes inside a ``with``, which is a fit, on one bar, if that is wanted.
 
     A fit inside another one goes on with its bar.
@@ -345,7 +349,7 @@ def fit_progress(estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _bar_of(estimator: Any) -> Iterator[None]:
+def _bar_of(estimator: object) -> Iterator[None]:
     """Show the passes inside a ``with`` on a bar, which those of a pipeline's steps share."""
     pipeline, is_first, is_last = _pipeline_of(estimator)
     paused = _pop_paused(pipeline)
@@ -368,7 +372,7 @@ def _bar_of(estimator: Any) -> Iterator[None]:
             progress.close(is_complete=is_complete)
 
 
-def _pipeline_of(estimator: Any) -> tuple[Any, bool, bool]:
+def _pipeline_of(estimator: object) -> tuple[Pipeline | None, bool, bool]:
     """Return the outermost pipeline in its fit, and whether this is its first and its last step.
 
     Only steps of this library count. Without a pipeline, which is None then, this is both.
@@ -381,7 +385,7 @@ def _pipeline_of(estimator: Any) -> tuple[Any, bool, bool]:
     return pipelines[-1], steps[0] is estimator, steps[-1] is estimator
 
 
-def _steps_of(pipeline: Any) -> Iterator[Any]:
+def _steps_of(pipeline: Pipeline) -> Iterator[FitProgressMixin]:
     """Yield the steps of a pipeline, and of those inside it, that have a bar."""
     for _, step in pipeline.steps:
         if isinstance(step, FitProgressMixin):
@@ -390,7 +394,7 @@ def _steps_of(pipeline: Any) -> Iterator[Any]:
             yield from _steps_of(step)
 
 
-def _pop_paused(pipeline: Any) -> FitProgress | None:
+def _pop_paused(pipeline: Pipeline | None) -> FitProgress | None:
     """Return the progress that paused after a step of a pipeline; None without one."""
     paused = [progress for of, progress in _paused if pipeline is not None and of() is pipeline]
     _paused.clear()

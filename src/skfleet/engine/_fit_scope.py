@@ -27,7 +27,7 @@ class FitScope:
         with self._lock:
             return self._values.pop(key, None)
 
-    def put(self, key: Hashable, value: Any) -> None:
+    def put(self, key: Hashable, value: object) -> None:
         """Put a value, or put it back."""
         with self._lock:
             self._values[key] = value

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,10 @@ MIN_CHECKPOINT_INTERVAL, MAX_CHECKPOINT_INTERVAL = 8, 64
 CHECKPOINT_SECONDS = 2.0
 
 
+# What is updated.
+State = TypeVar("State")
+
+
 class TrainingBatch(NamedTuple):
     """The rows of one update: a block, or several blocks shuffled together with a seed."""
 
@@ -75,7 +79,9 @@ class FoldSpec(NamedTuple):
             blocks.append(block)
         return blocks[0] if seed is None else shuffle_rows(blocks, seed)
 
-    def train(self, state: Any, batch: Any, seed: int | None, *args: Any) -> Any:
+    def train(
+        self, state: State, batch: Block | Sequence[BlockRef], seed: int | None, *args: object
+    ) -> State:
         """Return the state updated with a batch, loaded or not; the same state without rows."""
         block = batch if isinstance(batch, Block) else self.load(batch, seed)
         if block.n_rows == 0:
@@ -87,8 +93,12 @@ class FoldSpec(NamedTuple):
             raise
 
     def train_batches(
-        self, state: Any, batches: Sequence[Any], seeds: Sequence[int | None], *args: Any
-    ) -> Any:
+        self,
+        state: State,
+        batches: Sequence[Block | Sequence[BlockRef]],
+        seeds: Sequence[int | None],
+        *args: object,
+    ) -> State:
         """Return the state updated with one batch after the other."""
         for batch, seed in zip(batches, seeds, strict=True):
             state = self.train(state, batch, seed, *args)
@@ -97,15 +107,15 @@ class FoldSpec(NamedTuple):
 
 def fold(
     engine: Engine,
-    update: Callable[..., Any],
-    state: Any,
+    update: Callable[..., State],
+    state: State,
     rows: RowBlocks,
-    *args: Any,
+    *args: object,
     batches: Sequence[TrainingBatch] | None = None,
     prepare: Callable[[Block], Block] | None = None,
-    on_checkpoint: Callable[[Any, int], None] | None = None,
+    on_checkpoint: Callable[[State, int], None] | None = None,
     resources: ResourceRequest = ANY_WORKER,
-) -> Any:
+) -> State:
     """Update a state batch after batch: state = update(state, block, *args).
 
     `update` returns a new state and leaves the old one unchanged, so that a batch that was lost
@@ -131,12 +141,12 @@ def fold(
 
 def _fold_locally(
     spec: FoldSpec,
-    state: Any,
+    state: State,
     batches: Sequence[TrainingBatch],
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     name: str,
-    on_checkpoint: Callable[[Any, int], None],
-) -> Any:
+    on_checkpoint: Callable[[State, int], None],
+) -> State:
     """Fold in this process, with a thread that loads the next batch."""
     for batch in batches:
         add_counts(**reads_of(batch))
@@ -161,7 +171,7 @@ class _DistributedFold:
         spec: FoldSpec,
         rows: RowBlocks,
         batches: Sequence[TrainingBatch],
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         name: str,
         resources: ResourceRequest,
     ) -> None:
@@ -179,7 +189,7 @@ class _DistributedFold:
     #    before it; that raises, unless the failure was not the batches' own, or the memory that it
     #    took to load them, for which pieces of files are halved.
     # 3. From the time taken, choose the batches per task and the next window's length.
-    def run(self, state: Any, on_checkpoint: Callable[[Any, int], None]) -> Any:
+    def run(self, state: State, on_checkpoint: Callable[[State, int], None]) -> State:
         """Train all batches; the driver fetches a state after every window, to go on from."""
         n_trained, interval, batches_per_task = 0, MIN_CHECKPOINT_INTERVAL, 1
         progress = begin_pass(len(self.batches))
@@ -214,12 +224,12 @@ class _DistributedFold:
 
     def _run_window(
         self,
-        state: Any,
+        state: State,
         start: int,
         stop: int,
         batches_per_task: int,
-        on_failure: Callable[[Any, int], None] | None = None,
-    ) -> tuple[Any, int]:
+        on_failure: Callable[[State, int], None] | None = None,
+    ) -> tuple[State, int]:
         """Train the batches from start to stop, from a state in the driver.
 
         Return (state, number of batches trained). If a task fails, that is the state before it; or,
@@ -290,7 +300,7 @@ class _DistributedFold:
             self.spec.load, list(block_refs), seed, name="load-block", resources=self.resources
         )
 
-    def _submit_train(self, state: Any, run: range) -> Task:
+    def _submit_train(self, state: object, run: range) -> Task:
         """Submit the training of a run of batches, and return the future of the new state."""
         for i in run:
             self._submit_load(i)

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from skfleet._array import is_not_numpy, to_host
 from skfleet._linalg import narrowed, row_bytes
+from skfleet._typing import Table
 from skfleet.blocks import (
     BlockRef,
     RowBlocks,
@@ -30,7 +32,7 @@ logger = logging.getLogger(__name__)
 class NarrowRows:
     """Rows of this process in a narrow type; a part that is taken of them has the original one."""
 
-    def __init__(self, values: Any, dtype: Any = None) -> None:
+    def __init__(self, values: Any, dtype: np.dtype | None = None) -> None:
         self._values, self._dtype = values, dtype
         self.shape, self.ndim = values.shape, values.ndim
         self.nbytes = row_bytes(values) * len(self)
@@ -46,11 +48,11 @@ class NarrowRows:
         part = take_rows(self._values, numbers)
         return part if self._dtype is None else part.astype(self._dtype)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype=dtype)
 
 
-def joined_blocks(*collections: Any) -> RowBlocks:
+def joined_blocks(*collections: Table) -> RowBlocks:
     """Return the blocks of Dask collections, one below the other, in their own containers."""
     parts = [row_blocks(X, dtype=None) for X in collections]
     blocks = tuple(block for rows in parts for block in rows.blocks)
@@ -71,7 +73,7 @@ def gather_rows(rows: RowBlocks, estimator: str) -> NarrowRows:
     return gathered
 
 
-def _load_narrow(block_ref: BlockRef) -> tuple[Any, Any]:
+def _load_narrow(block_ref: BlockRef) -> tuple[Any, np.dtype | None]:
     """Return the rows of a block in a narrow type, and their own type; None for frames."""
     X = open_block(block_ref).X
     if is_frame(X):

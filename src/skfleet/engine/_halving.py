@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from skfleet._warnings import warn
 from skfleet.blocks import file_block_bytes, halve_pieces
@@ -12,12 +12,14 @@ from skfleet.exceptions import WorkerMemoryError
 if TYPE_CHECKING:
     from skfleet.engine._protocol import Engine, Task
 
+T = TypeVar("T")
+
 
 def gather_or_halve(
     engine: Engine,
-    submit: Callable[[Sequence[Any]], list[Task]],
-    items: Sequence[Any],
-    gather: Callable[[list[Task]], Any] | None = None,
+    submit: Callable[[Sequence[T]], list[Task]],
+    items: Sequence[T],
+    gather: Callable[[list[Task]], object] | None = None,
 ) -> Any:
     """Return the results of a task for each item, which refers to blocks; or what `gather` returns.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from skfleet._array import to_host
+from skfleet._typing import Values
 from skfleet.blocks import Block, RowBlocks, row_blocks, row_uniform
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._protocol import Engine
@@ -43,7 +45,11 @@ class Holdout:
 
 
 def draw_holdout(
-    engine: Engine, rows: RowBlocks, size: float, seed: int, labels: Any = None
+    engine: Engine,
+    rows: RowBlocks,
+    size: float,
+    seed: int,
+    labels: Values | Literal["rows"] | None = None,
 ) -> Holdout:
     """Draw a holdout of at least one row, which depends on the seed and not on the block sizes.
 
@@ -66,7 +72,9 @@ def draw_holdout(
     return Holdout(seed, np.array([_threshold_of_all(seed, n_rows, n_holdout)]), None, key)
 
 
-def _draws_by_label(engine: Engine, rows: RowBlocks, seed: int, labels: Any) -> Any:
+def _draws_by_label(
+    engine: Engine, rows: RowBlocks, seed: int, labels: Values | Literal["rows"]
+) -> dict[Any, tuple[int, np.ndarray]]:
     """Return (number of rows, smallest draws) of each label; nothing for too many labels."""
     if not isinstance(labels, str):
         if len(np.shape(labels)) > 1 and np.shape(labels)[1] > 1:
@@ -81,7 +89,7 @@ def _labels(block: Block) -> np.ndarray:
     return np.asarray(to_host(block.y)).reshape(-1)
 
 
-def _draws(block: Block, seed: int) -> dict[Any, tuple[int, np.ndarray]]:
+def _draws(block: Block, seed: int) -> dict[Hashable, tuple[int, np.ndarray]]:
     """Return (number of rows, smallest draws in order) of each label in a block."""
     assert block.row_offset is not None
     draws = row_uniform(seed, block.row_offset, block.n_rows)
@@ -98,7 +106,9 @@ def _draws(block: Block, seed: int) -> dict[Any, tuple[int, np.ndarray]]:
     }
 
 
-def _merge_draws(a: Any, b: Any) -> Any:
+def _merge_draws(
+    a: dict[Hashable, tuple[int, np.ndarray]], b: dict[Hashable, tuple[int, np.ndarray]]
+) -> dict[Hashable, tuple[int, np.ndarray]]:
     """Combine the counts and draws of two partial results."""
     if not a or not b or len(a.keys() | b.keys()) > MAX_CLASSES:
         return {}

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import joblib
+import numpy as np
 import psutil
 
 from skfleet._array import is_host
@@ -42,6 +43,8 @@ from skfleet.engine._protocol import Call, Probe, Task, TaskResult, timed_load
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
 from skfleet.engine._threadpools import limit_threadpools
 
+T = TypeVar("T")
+
 
 class _LocalQueue:
     """Tasks that are all done, because calls run at once."""
@@ -49,7 +52,7 @@ class _LocalQueue:
     def __init__(self) -> None:
         self._done: list[TaskResult] = []
 
-    def add(self, task: Task, summarize: Callable[[Any], Any] | None = None) -> None:
+    def add(self, task: Task, summarize: Callable[[Any], object] | None = None) -> None:
         self._done.append(TaskResult(task, task if summarize is None else summarize(task)))
 
     def next(self, timeout: float | None = None) -> list[TaskResult]:
@@ -69,7 +72,7 @@ class LocalEngine:
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads or joblib.cpu_count()
 
-    def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+    def run_on_all(self, func: Callable[..., T], *args: object) -> list[T]:
         return [func(*args)]
 
     def check(self, resources: ResourceRequest) -> None:
@@ -78,9 +81,9 @@ class LocalEngine:
 
     def submit(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         /,
-        *args: Any,
+        *args: object,
         name: str = "",
         priority: int = 0,
         resources: ResourceRequest = ANY_WORKER,
@@ -99,9 +102,9 @@ class LocalEngine:
 
     def map(
         self,
-        func: Callable[..., Any],
-        items: Iterable[Any],
-        *args: Any,
+        func: Callable[..., object],
+        items: Iterable[object],
+        *args: object,
         name: str = "",
         resources: ResourceRequest = ANY_WORKER,
         is_threaded: bool = False,
@@ -131,15 +134,15 @@ class LocalEngine:
     def group_by_worker(self, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
         return [list(blocks)]
 
-    def scatter_small(self, value: Any) -> Any:
+    def scatter_small(self, value: T) -> T:
         return value
 
     scatter = scatter_small
 
-    def rescatter(self, scattered: Any) -> None:
+    def rescatter(self, scattered: object) -> None:
         """Do nothing: the value cannot be lost."""
 
-    def release(self, handle: Any) -> None:
+    def release(self, handle: object) -> None:
         """Do nothing: Python frees the value with the last reference."""
 
     def count_slots(self, resources: ResourceRequest) -> int:
@@ -191,9 +194,7 @@ class LocalEngine:
             return [*count_steps(chain.from_iterable(loads), "loading", len(blocks))]
 
     @contextmanager
-    def persist_collections(
-        self, rows: RowBlocks, collections: Sequence[Any]
-    ) -> Iterator[list[Any]]:
+    def persist_collections(self, rows: RowBlocks, collections: Sequence[T]) -> Iterator[list[T]]:
         yield list(collections)
 
     @contextmanager
@@ -249,7 +250,9 @@ def _is_storable(block: BlockRef) -> bool:
     return isinstance(block.X, LazyBlock) and not is_cached(block)
 
 
-def _store_block(block: BlockRef, dtype: Any, space: DiskSpace, limit: float) -> BlockRef:
+def _store_block(
+    block: BlockRef, dtype: np.dtype | None, space: DiskSpace, limit: float
+) -> BlockRef:
     """Write a block to the disk and return its reference, unchanged where there is no space."""
     loaded = load_compact(block, dtype)
     file = space.write(loaded, limit) if is_host(loaded.X) else None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skfleet.blocks import BlockRef
+from skfleet.engine._protocol import Engine
 
 
 class LocalGroup:
@@ -13,13 +14,13 @@ class LocalGroup:
 
     hosts = ("127.0.0.1",)
 
-    def __init__(self, factory: Callable[[int], Any]) -> None:
+    def __init__(self, factory: Callable[[int], object]) -> None:
         self._target = factory(0)
 
     def call(
         self,
         method: str,
-        args: Sequence[tuple[Any, ...]],
+        args: Sequence[tuple[object, ...]],
         *,
         ranks: Sequence[int] | None = None,
         seconds: float = 0.0,
@@ -42,7 +43,7 @@ class LocalLauncher:
     lost_error = _NeverLostError
     threads = (1,)
 
-    def __init__(self, engine: Any, factory: Callable[[int], Any]) -> None:
+    def __init__(self, engine: Engine, factory: Callable[[int], object]) -> None:
         self.engine, self._factory = engine, factory
         self.memory_limits = [engine.memory_limit]
 

@@ -43,7 +43,7 @@ class ObjectThread(RemoteObject):
         if self._thread.is_alive():
             self._on_hang()
 
-    def _send(self, method: str, args: tuple[Any, ...]) -> None:
+    def _send(self, method: str, args: tuple[object, ...]) -> None:
         if self._is_dead:
             raise ObjectLostError(self._describe_end())
         self._n_pending += 1

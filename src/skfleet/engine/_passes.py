@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from sys import getsizeof
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine._protocol import Engine
 from skfleet.engine._reduce import Reduction, checked_result, combine_all, identity, map_reduce
+
+T = TypeVar("T")
 
 # A computation: it yields the reduction that it needs next, and receives the result. It may yield
 # requests of other kinds, which `run_passes` has answered.
@@ -20,7 +22,7 @@ def run_passes(
     engine: Engine,
     rows: RowBlocks,
     prepare: Callable[[Block], Block] = identity,
-    answer: Callable[[Any], Any] | None = None,
+    answer: Callable[[Any], object] | None = None,
 ) -> Any:
     """Make a pass over the prepared rows for each reduction; return what the generator returns.
 
@@ -88,17 +90,17 @@ def join_reductions(reductions: Sequence[Reduction], name: str) -> Reduction:
 class NamedCall:
     """A function with its first arguments, which names the tasks that call it on the dashboard."""
 
-    def __init__(self, name: str, func: Callable[..., Any], *args: Any) -> None:
+    def __init__(self, name: str, func: Callable[..., object], *args: object) -> None:
         self.__name__, self.func, self.args = name, func, args
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> object:
         return self.func(*self.args, *args)
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + sum(map(_n_bytes, self.args))
 
 
-def _n_bytes(value: Any) -> int:
+def _n_bytes(value: object) -> int:
     """Return the size of the arrays in an argument, roughly."""
     if isinstance(value, tuple | list):
         return sum(map(_n_bytes, value))
@@ -106,14 +108,16 @@ def _n_bytes(value: Any) -> int:
 
 
 def _call_on_block(
-    prepare: Callable[[Block], Block], block: Block, per_block: Callable[[Block], Any]
-) -> Any:
+    prepare: Callable[[Block], Block], block: Block, per_block: Callable[[Block], T]
+) -> T:
     return per_block(prepare(block))
 
 
-def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block, *args: Any) -> list[Any]:
+def _reduce_all(functions: Sequence[Callable[..., T]], block: Block, *args: object) -> list[T]:
     return [per_block(block, *args) for per_block in functions]
 
 
-def _combine_each(functions: Sequence[Callable[..., Any]], a: list[Any], b: list[Any]) -> list[Any]:
+def _combine_each(
+    functions: Sequence[Callable[[T, T], T]], a: list[T | None], b: list[T | None]
+) -> list[T | None]:
     return [combine_all(combine, xy) for combine, *xy in zip(functions, a, b, strict=True)]

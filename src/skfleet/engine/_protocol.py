@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from skfleet.blocks import Block, BlockRef, RowBlocks, block_bytes, open_block, sample_blocks
 from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
+
+T = TypeVar("T")
 
 # The handle of a submitted call: a future on a cluster, the result itself in this process.
 Task: TypeAlias = Any
@@ -41,7 +43,7 @@ class TaskResult(NamedTuple):
 class CompletionQueue(Protocol):
     """Submitted tasks, to be fetched as they complete."""
 
-    def add(self, task: Task, summarize: Callable[[Any], Any] | None = None) -> None:
+    def add(self, task: Task, summarize: Callable[[Any], object] | None = None) -> None:
         """Add a task, whose value or summary is fetched once it is done."""
 
     def next(self, timeout: float | None = None) -> list[TaskResult]:
@@ -54,7 +56,7 @@ class TaskPool(Protocol):
     def count_slots(self, resources: ResourceRequest) -> int:
         """Count the tasks with this request that can run at once."""
 
-    def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+    def run_on_all(self, func: Callable[..., T], *args: object) -> list[T]:
         """Run func(*args) once in every process that runs tasks, and return the results."""
 
     def check(self, resources: ResourceRequest) -> None:
@@ -62,9 +64,9 @@ class TaskPool(Protocol):
 
     def submit(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         /,
-        *args: Any,
+        *args: object,
         name: str = "",
         priority: int = 0,
         resources: ResourceRequest = ANY_WORKER,
@@ -82,7 +84,7 @@ class TaskPool(Protocol):
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Cancel tasks that have not completed."""
 
-    def scatter(self, value: Any) -> Any:
+    def scatter(self, value: object) -> object:
         """Send a large value once, with the first task; tasks read it with `open_scattered`.
 
         The result is an argument of tasks, or the values of a block.
@@ -107,9 +109,9 @@ class Engine(TaskPool, Protocol):
 
     def map(
         self,
-        func: Callable[..., Any],
-        items: Iterable[Any],
-        *args: Any,
+        func: Callable[..., object],
+        items: Iterable[object],
+        *args: object,
         name: str = "",
         resources: ResourceRequest = ANY_WORKER,
         is_threaded: bool = False,
@@ -131,7 +133,7 @@ class Engine(TaskPool, Protocol):
     def is_done(self, task: Task) -> bool:
         """Return whether a task has returned its result."""
 
-    def scatter_small(self, value: Any) -> Any:
+    def scatter_small(self, value: object) -> object:
         """Send a value to the workers once; the result is an argument of tasks."""
 
     def group_by_worker(self, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
@@ -146,8 +148,8 @@ class Engine(TaskPool, Protocol):
         """
 
     def persist_collections(
-        self, rows: RowBlocks, collections: Sequence[Any]
-    ) -> AbstractContextManager[list[Any]]:
+        self, rows: RowBlocks, collections: Sequence[T]
+    ) -> AbstractContextManager[list[T]]:
         """Load Dask collections into the workers' memory as `persist` does; `rows` are the first's.
 
         In this process, where each fit loads its own rows, they are not changed.

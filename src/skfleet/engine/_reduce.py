@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from itertools import chain, islice, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
 
+T = TypeVar("T")
+
 # Partial results that one task of the tree combines, which has all of them in memory: fewer where
 # they have more bytes together.
 FAN_IN, FAN_IN_BYTES = 8, 32 * 2**20
@@ -53,7 +55,7 @@ def add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def identity(x: Any) -> Any:
+def identity(x: T) -> T:
     """Return x."""
     return x
 
@@ -89,7 +91,7 @@ def map_reduce(
     engine: Engine,
     reduction: Reduction,
     rows: RowBlocks,
-    *args: Any,
+    *args: object,
     resources: ResourceRequest = ANY_WORKER,
 ) -> Any:
     """Run one pass over the rows and return the reduction's result.
@@ -118,7 +120,7 @@ def map_reduce(
     return reduction.finalize(checked_result(combine_all(reduction.combine, partials)))
 
 
-def checked_result(result: Any) -> Any:
+def checked_result(result: T | None) -> T:
     """Return a result, or raise where it is that of no rows."""
     if result is None:
         raise ValueError("X must have at least one row. Got none instead.")
@@ -145,7 +147,7 @@ def _combine_in_tree(
     return tasks
 
 
-def combine_all(combine: Callable[[Any, Any], Any], partials: Iterable[Any]) -> Any:
+def combine_all(combine: Callable[[T, T], T], partials: Iterable[T | None]) -> T | None:
     """Combine partial results from left to right; None is that of no rows."""
     result = None
     for value in partials:
@@ -159,19 +161,19 @@ def reduce_group(
     dtype: np.dtype | None,
     check: bool,
     block_refs: Sequence[BlockRef],
-    *args: Any,
+    *args: object,
     n_threads: int = 1,
-) -> Any:
+) -> object:
     """Reduce the blocks of one task, in several threads on the host; return None without rows."""
 
-    def reduce_slices(slices: Iterable[Block]) -> Any:
+    def reduce_slices(slices: Iterable[Block]) -> object:
         return combine_all(reduction.combine, map(reduce_slice, slices))
 
-    def reduce_chunk(slices: Sequence[Block]) -> Any:
+    def reduce_chunk(slices: Sequence[Block]) -> object:
         with limit_threadpools(1):  # OpenMP's limit belongs to the thread
             return reduce_slices(slices)
 
-    def reduce_slice(rows: Block) -> Any:
+    def reduce_slice(rows: Block) -> object:
         try:
             block = as_numeric(rows, dtype)
             if check:
@@ -181,7 +183,7 @@ def reduce_group(
             error.add_note(f"While reducing block {rows.number} ({reduction.name}).")
             raise
 
-    def reduce_blocks(block_refs: Sequence[BlockRef]) -> Any:
+    def reduce_blocks(block_refs: Sequence[BlockRef]) -> object:
         with limit_threadpools(1):
             blocks = counted(map(open_block, block_refs))
             return reduce_slices(chain.from_iterable(map(partial(row_slices, dtype=None), blocks)))

@@ -36,15 +36,15 @@ class RemoteObject(ABC):
         # Answers: "result", "error", "progress", or the "end" of the place.
         self._frames: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
-    def load(self, factory: Callable[..., Any]) -> None:
+    def load(self, factory: Callable[..., object]) -> None:
         """Let the place import a factory's module; an error is raised by the next call."""
         self._send(LOAD, (factory,))
 
-    def create(self, factory: Callable[..., Any], *args: Any) -> None:
+    def create(self, factory: Callable[..., object], *args: object) -> None:
         """Let the place hold ``factory(*args)``; an error is raised by the next call."""
         self._send(CREATE, (factory, *args))
 
-    def call(self, method: str, *args: Any, timeout: float) -> Any:
+    def call(self, method: str, *args: object, timeout: float) -> Any:
         """Return the result of a method, or raise its error.
 
         An ObjectLostError is raised if the place ends, or reports no progress for `timeout`
@@ -53,7 +53,7 @@ class RemoteObject(ABC):
         with self._lock:
             return self._call(method, args, timeout)
 
-    def _call(self, method: str, args: tuple[Any, ...], timeout: float) -> Any:
+    def _call(self, method: str, args: tuple[object, ...], timeout: float) -> Any:
         self._send(method, args)
         error, result = None, None
         while self._n_pending:
@@ -99,7 +99,7 @@ class RemoteObject(ABC):
         """End the place, and remove its directory."""
 
     @abstractmethod
-    def _send(self, method: str, args: tuple[Any, ...]) -> None:
+    def _send(self, method: str, args: tuple[object, ...]) -> None:
         """Send a call, to be answered by a frame."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class ObjectServer:
 
     _target: Any = None
 
-    def call(self, method: str, args: tuple[Any, ...]) -> Any:
+    def call(self, method: str, args: tuple[Any, ...]) -> object:
         """Return the result of a call."""
         if method == LOAD:  # by unpickling
             return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from skfleet._array import is_not_numpy
 from skfleet._config import config_context, get_config
@@ -19,8 +19,10 @@ from skfleet.engine._local import LocalEngine
 from skfleet.engine._protocol import Engine, estimate_nbytes
 from skfleet.engine._resources import offers_gpu, resources_for_device
 
+T = TypeVar("T")
 
-def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
+
+def engine_for(rows: RowBlocks, estimator: object = None) -> Engine:
     """Return the engine for rows: the current client's for Dask collections, else this process's.
 
     Tasks that train an estimator are placed on its device.
@@ -123,7 +125,7 @@ def gpu_engine() -> Engine | None:
 
 
 @contextmanager
-def persisted_collections(*collections: Any) -> Iterator[list[Any]]:
+def persisted_collections(*collections: T) -> Iterator[list[T]]:
     """Yield Dask collections of the same rows, in the workers' memory if configured or they fit."""
     rows = row_blocks(collections[0], dtype=None)
     with engine_for(rows).persist_collections(rows, collections) as persisted:
@@ -131,7 +133,7 @@ def persisted_collections(*collections: Any) -> Iterator[list[Any]]:
 
 
 @contextmanager
-def training_engine(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, RowBlocks]]:
+def training_engine(rows: RowBlocks, estimator: object) -> Iterator[tuple[Engine, RowBlocks]]:
     """Yield the engine that trains an estimator block by block, and the rows on it.
 
     For an estimator that computes on a GPU, rows of this process are scattered to GPU workers,
@@ -159,7 +161,7 @@ def training_engine(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, R
 
 
 @contextmanager
-def device_cache(engine: Engine, estimator: Any) -> Iterator[Any]:
+def device_cache(engine: Engine, estimator: object) -> Iterator[object]:
     """Yield the argument of tasks by which they cache blocks on their devices, inside a ``with``.
 
     None for an estimator that computes on the host, and where workers' GPUs train it for this

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skfleet._exception_pickle import text_of
 
+if TYPE_CHECKING:
+    from skfleet.engine._dask._serialize import Pickled
 
-def open_scattered(value: Any) -> Any:
+
+def open_scattered(value: object) -> Any:
     """Return the object that an engine has scattered, inside a task that it is an argument of."""
     if "distributed" not in sys.modules:
         return value
@@ -17,7 +20,7 @@ def open_scattered(value: Any) -> Any:
     return loads_cached(value)
 
 
-def check_picklable(model: Any) -> None:
+def check_picklable(model: object) -> None:
     """Raise, in a task, unless a fitted model can be sent to other processes.
 
     Dask (2026.8.0) requests a result that cannot be sent again and again, for ever. Workers that
@@ -37,7 +40,7 @@ def check_picklable(model: Any) -> None:
         raise _unpicklable_model(model, error) from error
 
 
-def _unpicklable_model(model: Any, error: Exception) -> TypeError:
+def _unpicklable_model(model: object, error: Exception) -> TypeError:
     return TypeError(
         "a model that has learned must be one that pickle takes, to go from worker to worker. "
         f"Got {type(model).__name__} instead: {text_of(error)}. Define its classes in a module "
@@ -52,10 +55,10 @@ class PicklableModel:
     that cannot be sent would wait for ever.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: object) -> None:
         self.model = model
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         from skfleet.engine._dask._serialize import Pickled
 
         try:
@@ -70,14 +73,14 @@ class UnpicklableModel(NamedTuple):
     text: str
 
 
-def _load_model(pickled: Any) -> Any:
+def _load_model(pickled: Pickled) -> object:
     try:
         return pickled.loads()
     except Exception as error:
         return UnpicklableModel(f"a model must be one that can be unpickled: {text_of(error)}")
 
 
-def check_sent(model: Any) -> None:
+def check_sent(model: object) -> None:
     """Raise if what arrived from another process is not a model but the error of its pickling."""
     if isinstance(model, UnpicklableModel):
         raise TypeError(model.text)
