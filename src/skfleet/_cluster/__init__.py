@@ -19,7 +19,7 @@ from skfleet._cluster._client import (
     wait_for_workers,
     worker_resources,
 )
-from skfleet._cluster._client_state import state_of
+from skfleet._cluster._client_state import WorkerInfo, state_of
 from skfleet._cluster._memory import least_thread_memory, worker_memory
 from skfleet._cluster._wait import (
     MEMORY_TOPIC,
@@ -32,6 +32,7 @@ from skfleet._cluster._wait import (
 
 __all__ = [
     "MEMORY_TOPIC",
+    "WorkerInfo",
     "address_of",
     "all_workers_on_this_host",
     "check_running",

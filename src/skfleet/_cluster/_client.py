@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import dask.config
-from distributed import Client, get_client, get_worker, rejoin, secede
+from distributed import Client, Worker, get_client, get_worker, rejoin, secede
 
-from skfleet._cluster._client_state import registered_clients, state_of
+from skfleet._cluster._client_state import WorkerInfo, registered_clients, state_of
 from skfleet._config import get_config
 from skfleet._distributed_private import default_clients
 from skfleet.exceptions import FleetError, FleetVersionError, NoWorkersError
@@ -92,7 +92,7 @@ def check_running(client: Client) -> None:
 
 def wait_for_workers(
     client: Client, timeout: float | None = None, *, setting: str = "skfleet.config_context("
-) -> dict[str, Any]:
+) -> dict[str, WorkerInfo]:
     """Return the workers of a client, after waiting for a first one where there is none.
 
     By default that is as long as the config says; then a NoWorkersError is raised. It shows
@@ -144,7 +144,7 @@ def has_dashboard(client: Client) -> bool:
     return bool(client.run_on_scheduler(is_shown))
 
 
-def scheduler_for_values() -> Any:
+def scheduler_for_values() -> Client | str | None:
     """Return the scheduler for collections of this process: a client, or Dask's "threads".
 
     None leaves the choice to Dask: without a client, or where the config names another scheduler.
@@ -215,7 +215,7 @@ def worker_resources() -> dict[str, float]:
     return {} if worker is None else dict(worker.state.total_resources)
 
 
-def scheduler_workers(client: Client, max_age: float = 0.0) -> dict[str, dict[str, Any]]:
+def scheduler_workers(client: Client, max_age: float = 0.0) -> dict[str, WorkerInfo]:
     """Return the workers by address, as the scheduler describes them; none if it does not answer.
 
     ``Client.scheduler_info`` returns the last message, which now and then is the reply to the
@@ -286,7 +286,7 @@ def _check_versions(own: dict[str, str | None], replies: dict[str, dict[str, str
             )
 
 
-def _versions_lookup() -> Any:
+def _versions_lookup() -> Callable[[], dict[str, str | None]]:
     """Return the function that reads versions, to be run where scikit-fleet may be missing."""
 
     # A function at module level is pickled as a reference to this module, which a worker without
@@ -330,7 +330,7 @@ def host_identity() -> str | None:
         return None
 
 
-def _worker() -> Any:
+def _worker() -> Worker | None:
     """Return the worker that runs the task, or None outside a task."""
     try:
         return get_worker()

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from distributed import Client
+
+
+class WorkerInfo(TypedDict, total=False):
+    """A worker as its scheduler describes it: the entries that this library reads."""
+
+    name: object
+    host: str
+    nthreads: int
+    memory_limit: int | None
+    resources: dict[str, float]
+    metrics: dict[str, Any]
+    gpu: dict[str, Any]  # where NVML reports one
 
 
 @dataclass(eq=False)
@@ -18,7 +30,7 @@ class ClientState:
     # It is a default client that does not run, and that was printed.
     is_reported: bool = False
     # When the scheduler described its workers, and how.
-    workers: tuple[float, dict[str, dict[str, Any]]] = (0.0, {})
+    workers: tuple[float, dict[str, WorkerInfo]] = (0.0, {})
     # Addresses of workers whose versions are equal to the caller's, and those of them that are
     # processes of this machine and user.
     checked: frozenset[str] = frozenset()

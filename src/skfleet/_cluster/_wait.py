@@ -14,6 +14,7 @@ from dask.utils import format_bytes, key_split
 from distributed import Client, Future, KilledWorker, futures_of
 
 from skfleet._cluster._client import address_of, check_running, scheduler_workers
+from skfleet._cluster._client_state import WorkerInfo
 from skfleet._config import get_config
 from skfleet.exceptions import FleetError, NoWorkersError, WorkerMemoryError
 
@@ -25,7 +26,7 @@ MEMORY_TOPIC = "worker-restart-memory"
 # Reasons with which distributed cancels tasks whose data were lost with their workers.
 _LOST_REASONS = ("lost dependencies", "already forgotten", "scheduler-connection-lost")
 
-HasWorkers = Callable[[dict[str, Any]], bool]
+HasWorkers = Callable[[dict[str, WorkerInfo]], bool]
 
 
 class _WorkerCheck:
@@ -107,7 +108,7 @@ def _wait_for(client: Client, tasks: Sequence[Future], has_workers: HasWorkers =
             break
 
 
-def compute_graph(client: Client, graph: Any, keys: Any, **options: Any) -> Any:
+def compute_graph(client: Client, graph: object, keys: object, **options: object) -> Any:
     """Return the values of keys: a scheduler for ``dask.compute``."""
     with explained_deaths(client):
         tasks = client.get(graph, keys, sync=False, **options)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
 from typing import Any
 
+from dask.typing import Key
 from distributed import Client, Future
 
-from skfleet._cluster import scheduler_workers
+from skfleet._cluster import WorkerInfo, scheduler_workers
 from skfleet.blocks import BlockRef, LazyBlock, by_partition
 from skfleet.engine._dask._disk_blocks import split_mapped
 from skfleet.engine._disk_cache import is_cached
@@ -96,7 +97,7 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     return split + single
 
 
-def _device_limit(worker: Mapping[str, Any], n_threads: int) -> int:
+def _device_limit(worker: WorkerInfo, n_threads: int) -> int:
     """Return the bytes of one task's blocks on a GPU worker; 0 for others, or if NVML is silent."""
     is_gpu = (worker.get("resources") or {}).get("GPU")
     n_bytes = (worker.get("gpu") or {}).get("memory-total") or 0
@@ -104,7 +105,7 @@ def _device_limit(worker: Mapping[str, Any], n_threads: int) -> int:
 
 
 def _split_by_size(
-    blocks: Sequence[BlockRef], n_bytes: Mapping[Any, int], limit: int
+    blocks: Sequence[BlockRef], n_bytes: Mapping[Key, int], limit: int
 ) -> list[list[BlockRef]]:
     """Split blocks, in order, into groups of at most `limit` bytes or one block."""
     groups: list[list[BlockRef]] = []

@@ -10,6 +10,7 @@ from typing import Any
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
+from dask.typing import Key
 from distributed import Future
 
 from skfleet.blocks import BlockRef, RowBlocks
@@ -29,8 +30,8 @@ def delay_reductions(
     reduction: Reduction,
     rows: RowBlocks,
     batches: Sequence[Sequence[BlockRef]],
-    opened: Callable[[Sequence[BlockRef]], Any],
-    results: Sequence[Callable[[Any, Any, int], Any]],
+    opened: Callable[[Sequence[BlockRef]], object],
+    results: Sequence[Callable[[Any, Any, int], object]],
 ) -> list[list[Delayed]]:
     """Return Delayed results of a reduction, whose argument is each batch of blocks in turn.
 
@@ -42,7 +43,7 @@ def delay_reductions(
     groups = [graph.node(group) for group in engine.group_by_worker(rows.blocks)]
     reduce = partial(reduce_group, reduction, rows.dtype, not rows.checked)
     combine = partial(combine_all, reduction.combine)
-    keys: list[list[Any]] = [[] for _ in results]
+    keys: list[list[Key]] = [[] for _ in results]
     for batch in batches:
         argument = graph.add("open-rows", opened, graph.node(list(batch)))
         tasks = [graph.add(reduction.name, reduce, group, argument) for group in groups]
@@ -63,13 +64,13 @@ class _Graph:
         self._shared: dict[int, Any] = {}  # keys by the id of an object that stands for each
         self._sources: dict[int, tuple[Any, dict[Any, Any]]] = {}  # with these objects by key
 
-    def add(self, name: str, func: Callable[..., Any], *args: Any) -> TaskRef:
+    def add(self, name: str, func: Callable[..., object], *args: object) -> TaskRef:
         """Add a task of one library thread, and return the reference to its result."""
         key = f"{name}-{uuid.uuid4().hex}"
         self._tasks[key] = Task(key, limit_threads(func, ANY_WORKER), *args)
         return TaskRef(key)
 
-    def node(self, blocks: Sequence[BlockRef]) -> Any:
+    def node(self, blocks: Sequence[BlockRef]) -> object:
         """Return blocks as an argument, with the tasks that they share and their futures added."""
         blocks = list(map(self._with_shared, blocks))
         for future in _iter_futures(blocks):
@@ -88,14 +89,14 @@ class _Graph:
             self._sources[id(source)] = source, placeholders
         return block._replace(X=lazy.with_shared(self._sources[id(source)][1]))
 
-    def delayed(self, keys: list[list[Any]]) -> list[list[Delayed]]:
+    def delayed(self, keys: list[list[Key]]) -> list[list[Delayed]]:
         """Return Delayed results of tasks."""
         layer = f"reduce-{uuid.uuid4().hex}"
         graph = HighLevelGraph({layer: self._tasks}, {layer: set()})
         return [[Delayed(key, graph, layer=layer) for key in part] for part in keys]
 
 
-def _iter_futures(value: Any) -> Iterator[Future]:
+def _iter_futures(value: object) -> Iterator[Future]:
     """Yield the futures in blocks."""
     if isinstance(value, Future):
         yield value

@@ -12,13 +12,14 @@ import os
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import dask
 import numpy as np
 import psutil
+from dask.typing import Key
 from distributed import Future, Worker, WorkerPlugin, get_worker
 from distributed.diskutils import WorkSpace
 from distributed.protocol import dask_deserialize, dask_serialize, pickle
@@ -54,20 +55,20 @@ class CacheFiles(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Choose a directory in the worker's own, which Dask removes with the worker."""
         self.space = DiskSpace(os.path.join(worker.local_directory, "skfleet-blocks"))
-        self._files: defaultdict[Any, list[BlockFile]] = defaultdict(list)
+        self._files: defaultdict[Key, list[BlockFile]] = defaultdict(list)
 
-    def write(self, key: Any, block: Block, limit: float) -> BlockFile | None:
+    def write(self, key: Key, block: Block, limit: float) -> BlockFile | None:
         """Write a block for a task's result, where there is space."""
         file = self.space.write(block, limit)
         if file is not None:
             self._files[key].append(file)
         return file
 
-    def find(self, key: Any) -> BlockFile | None:
+    def find(self, key: Key) -> BlockFile | None:
         """Return the file of a result on this worker."""
         return self._files.get(key, [None])[-1]
 
-    def link(self, key: Any, file: BlockFile) -> None:
+    def link(self, key: Key, file: BlockFile) -> None:
         """Link another worker's file, which then outlives that worker's result."""
         if key in self._files:
             return
@@ -77,7 +78,7 @@ class CacheFiles(WorkerPlugin):
             os.link(file.path, path)
             self._files[key].append(BlockFile(path, 0))
 
-    def transition(self, key: Any, start: Any, finish: Any, **kwargs: Any) -> None:
+    def transition(self, key: Key, start: str, finish: str, **kwargs: object) -> None:
         """Remove the files of a result that the worker releases."""
         if finish in ("released", "forgotten", "error") and key in self._files:
             for file in self._files.pop(key):
@@ -99,7 +100,12 @@ class StoredBlock:
     """A block in a worker's file, with its pickled reference to load it again, if that is small."""
 
     def __init__(
-        self, key: Any, file: BlockFile, block_ref: bytes | None, dtype: Any, limit: float
+        self,
+        key: Key,
+        file: BlockFile,
+        block_ref: bytes | None,
+        dtype: np.dtype | None,
+        limit: float,
     ) -> None:
         self.key, self.file, self.block_ref = key, file, block_ref
         self.dtype, self.limit = dtype, limit
@@ -126,7 +132,9 @@ class StoredBlock:
 
 
 @dask_serialize.register(StoredBlock)
-def _serialize(stored: StoredBlock, context: Any = None) -> tuple[dict, list]:
+def _serialize(
+    stored: StoredBlock, context: Mapping[str, object] | None = None
+) -> tuple[dict, list]:
     """Send the path of the file, or the block where the receiver could not load it again.
 
     Dask spills by this function too; a spilled block stays on this worker, as its file does.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 import psutil
@@ -20,6 +20,7 @@ from distributed import Client, Future
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._cluster import (
+    WorkerInfo,
     check_workers,
     completed,
     gather,
@@ -78,6 +79,8 @@ from skfleet.engine._resources import (
     satisfies,
 )
 
+T = TypeVar("T")
+
 # Seconds for which the scheduler's answer about its workers is reused.
 WORKER_INFO_TTL = 0.3
 # Bytes from which on an argument of many tasks is scattered, instead of sent with each of them.
@@ -96,11 +99,11 @@ class DaskEngine:
         self._satisfiable = {ANY_WORKER}  # requests that some worker has satisfied
         check_workers(client, wait_for_workers(client))
 
-    def _workers(self) -> dict[str, Any]:
+    def _workers(self) -> dict[str, WorkerInfo]:
         """Return the scheduler's description of its workers, at most `WORKER_INFO_TTL` old."""
         return scheduler_workers(self.client, WORKER_INFO_TTL)
 
-    def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+    def run_on_all(self, func: Callable[..., T], *args: object) -> list[T]:
         return list(self.client.run(func, *args).values())
 
     @property
@@ -119,9 +122,9 @@ class DaskEngine:
 
     def submit(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         /,
-        *args: Any,
+        *args: object,
         name: str = "",
         priority: float = 0,
         resources: ResourceRequest = ANY_WORKER,
@@ -190,9 +193,9 @@ class DaskEngine:
 
     def map(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         items: Iterable[Any],
-        *args: Any,
+        *args: object,
         name: str = "",
         resources: ResourceRequest = ANY_WORKER,
         is_threaded: bool = False,
@@ -218,9 +221,9 @@ class DaskEngine:
 
     def _map_delayed(
         self,
-        func: Callable[..., Any],
-        items: Sequence[Any],
-        *args: Any,
+        func: Callable[..., object],
+        items: Sequence[object],
+        *args: object,
         name: str,
         resources: ResourceRequest = ANY_WORKER,
         annotations: Iterable[dict[str, Any]] = repeat({}),
@@ -244,7 +247,7 @@ class DaskEngine:
             return self.client.compute(tasks, optimize_graph=False, **options)
 
     def _map_partitions(
-        self, func: Callable[..., Any], blocks: Sequence[BlockRef], *, name: str
+        self, func: Callable[..., object], blocks: Sequence[BlockRef], *, name: str
     ) -> list[Task]:
         """Submit func(block) for every block, and a run of a partition's pieces to one worker.
 
@@ -285,7 +288,7 @@ class DaskEngine:
     def completion_queue(self) -> DaskCompletionQueue:
         return DaskCompletionQueue(self.client)
 
-    def _has_workers(self, workers: dict[str, Any]) -> bool:
+    def _has_workers(self, workers: dict[str, WorkerInfo]) -> bool:
         """Return whether any of these workers satisfies the engine's own resource request."""
         return any(_is_eligible(worker, self.resources) for worker in workers.values())
 
@@ -298,14 +301,14 @@ class DaskEngine:
     def cancel(self, tasks: Sequence[Task]) -> None:
         self.client.cancel(list(tasks), force=True)
 
-    def scatter_small(self, value: Any) -> Task:
+    def scatter_small(self, value: object) -> Task:
         """Send a value to the cluster once; workers pass it on among themselves.
 
         It is the result of a task, so that Dask recomputes it if its only holder dies.
         """
         return self.submit(identity, value, name="share")
 
-    def scatter(self, value: Any) -> ScatteredObject:
+    def scatter(self, value: object) -> ScatteredObject:
         """Send a large value once, to the worker that first needs it; others get it from there."""
         parcel, limit = Pickled.dumps(value), self.memory_limit
         if parcel.nbytes > limit:
@@ -377,9 +380,7 @@ class DaskEngine:
                 task.release()
 
     @contextmanager
-    def persist_collections(
-        self, rows: RowBlocks, collections: Sequence[Any]
-    ) -> Iterator[list[Any]]:
+    def persist_collections(self, rows: RowBlocks, collections: Sequence[T]) -> Iterator[list[T]]:
         unloaded = tuple(block for block in rows.blocks if not is_persisted(block))
         if not unloaded or not self._fits_in_memory(Probe(self, replace(rows, blocks=unloaded))):
             yield list(collections)
@@ -485,7 +486,7 @@ class DaskEngine:
         return options
 
 
-def _is_eligible(worker: dict[str, Any], request: ResourceRequest) -> bool:
+def _is_eligible(worker: WorkerInfo, request: ResourceRequest) -> bool:
     return satisfies(worker.get("resources") or {}, request)
 
 

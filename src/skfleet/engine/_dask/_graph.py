@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
+from dask.typing import Key
 from distributed import Future
 
 from skfleet.blocks import BlockRef
@@ -16,17 +17,20 @@ from skfleet.engine._dask._scatter import ScatteredObject
 from skfleet.engine._dask._task_events import run_and_publish
 from skfleet.engine._protocol import Call
 
+T = TypeVar("T")
+Name = TypeVar("Name")
+
 
 class UniqueTask(Task):
     """A task with a unique key, by which Dask identifies it without hashing its content."""
 
     __slots__ = ()
 
-    def __dask_tokenize__(self) -> Any:
+    def __dask_tokenize__(self) -> Key:
         return self.key
 
 
-def to_graph_node(value: Any, keys: dict[int, str]) -> Any:
+def to_graph_node(value: object, keys: dict[int, str]) -> object:
     """Return an argument as a node of a graph: calls and futures become references to keys."""
     if id(value) in keys:
         return TaskRef(keys[id(value)])
@@ -47,22 +51,22 @@ def to_graph_node(value: Any, keys: dict[int, str]) -> Any:
     return Task(None, type(value) if hasattr(value, "_fields") else _as_tuple, *nodes)
 
 
-def _as_tuple(*values: Any) -> tuple[Any, ...]:
+def _as_tuple(*values: T) -> tuple[T, ...]:
     return values
 
 
-def _as_dict(names: list[Any], *values: Any) -> dict[Any, Any]:
+def _as_dict(names: list[Name], *values: T) -> dict[Name, T]:
     return dict(zip(names, values, strict=True))
 
 
-def func_with_summary(call: Call) -> Callable[..., Any]:
+def func_with_summary(call: Call) -> Callable[..., object]:
     """Return the function of a call, which also publishes the summary if the call has one."""
     if call.summarize is None:
         return call.func
     return partial(run_and_publish, call.func, call.summarize)
 
 
-def iter_pending(value: Any) -> Iterator[ScatteredObject]:
+def iter_pending(value: object) -> Iterator[ScatteredObject]:
     """Yield the scattered objects among arguments that are not submitted yet."""
     if isinstance(value, ScatteredObject) and not value.is_submitted:
         yield value
@@ -71,7 +75,7 @@ def iter_pending(value: Any) -> Iterator[ScatteredObject]:
             yield from iter_pending(item)
 
 
-def has_shared_subgraph(value: Any) -> bool:
+def has_shared_subgraph(value: object) -> bool:
     """Return whether arguments contain a block that shares part of its graph with others."""
     if isinstance(value, BlockRef):
         return bool(getattr(value.X, "shared", ()))
@@ -82,7 +86,7 @@ def as_delayed(future: Future) -> Delayed:
     return Delayed(future.key, {future.key: future})
 
 
-def with_shared_subgraph(values: Any) -> tuple[int, Any]:
+def with_shared_subgraph(values: object) -> tuple[int, Any]:
     """Return (number of tasks in shared subgraphs, arguments with Delayed objects for these)."""
     graphs: dict[int, HighLevelGraph] = {}  # by the id of the source that blocks share
 

@@ -16,10 +16,11 @@ from distributed import Future, wait
 from skfleet._cluster import scheduler_workers, seceded, wait_for_workers
 from skfleet.blocks import Block, BlockRef
 from skfleet.engine._counters import add_counts
-from skfleet.engine._dask._disk_blocks import CachedBlock, store_block
+from skfleet.engine._dask._disk_blocks import CachedBlock, StoredBlock, store_block
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._dask._graph import has_shared_subgraph
 from skfleet.engine._dask._scatter import no_large_graph_warning, substitute_futures
+from skfleet.engine._dask._task_events import DaskCompletionQueue
 from skfleet.engine._dask._worker_processes import (
     CallResult,
     ProcessHandle,
@@ -28,6 +29,7 @@ from skfleet.engine._dask._worker_processes import (
     start_process,
 )
 from skfleet.engine._disk_cache import disk_limit
+from skfleet.engine._protocol import TaskResult
 from skfleet.exceptions import NoWorkersError
 
 # Seconds between two looks at what has completed.
@@ -70,7 +72,7 @@ class ProcessGroup:
     def __init__(
         self,
         engine: DaskEngine,
-        factory: Callable[[int], Any],
+        factory: Callable[[int], object],
         placements: Sequence[Placement],
         *,
         timeout: float,
@@ -100,7 +102,7 @@ class ProcessGroup:
     def call(
         self,
         method: str,
-        args: Sequence[tuple[Any, ...]],
+        args: Sequence[tuple[object, ...]],
         *,
         ranks: Sequence[int] | None = None,
         seconds: float = 0.0,
@@ -124,7 +126,11 @@ class ProcessGroup:
     # A call that has failed waits a little for those of the other processes: where one of these is
     # lost, the error is but a consequence.
     def _collect(
-        self, tasks: dict[Future, int], method: str, args: Sequence[Any], deadline: float
+        self,
+        tasks: dict[Future, int],
+        method: str,
+        args: Sequence[tuple[object, ...]],
+        deadline: float,
     ) -> dict[int, CallResult]:
         queue = self._engine.completion_queue()
         for task in tasks:
@@ -158,7 +164,9 @@ class ProcessGroup:
             raise error
         return results
 
-    def _completed(self, queue: Any, ranks: Sequence[int], deadline: float) -> Any:
+    def _completed(
+        self, queue: DaskCompletionQueue, ranks: Sequence[int], deadline: float
+    ) -> list[TaskResult]:
         """Return the tasks that complete within a poll; raise for a rank whose worker is gone.
 
         A task for a dead worker may run anywhere, but one that met no worker at all is not looked
@@ -178,12 +186,14 @@ class ProcessGroup:
     def _lost(self, rank: int, reason: str) -> GroupLostError:
         return GroupLostError(rank, reason, self._addresses[rank])
 
-    def _submit_call(self, rank: int, method: str, args: tuple[Any, ...]) -> Future:
+    def _submit_call(self, rank: int, method: str, args: tuple[object, ...]) -> Future:
         handle = self._handles[rank]
         name = f"{method}-{self._name}"
         return self._submit(name, handle.address, call_process, handle, method, args, self._timeout)
 
-    def _submit(self, name: str, address: str, func: Callable[..., Any], *args: Any) -> Future:
+    def _submit(
+        self, name: str, address: str, func: Callable[..., object], *args: object
+    ) -> Future:
         add_counts(tasks=1)
         with no_large_graph_warning():
             return self._engine.client.submit(
@@ -234,7 +244,7 @@ class ProcessLauncher:
     def __init__(
         self,
         engine: DaskEngine,
-        factory: Callable[..., Any],
+        factory: Callable[..., object],
         *,
         timeout: float,
         name: str,
@@ -379,5 +389,5 @@ def _stored(block: BlockRef, task: Future) -> BlockRef:
     return BlockRef(CachedBlock(task), number=block.number, row_offset=block.row_offset)
 
 
-def _store(block_ref: BlockRef, limit: float) -> Any:
+def _store(block_ref: BlockRef, limit: float) -> StoredBlock | BlockRef:
     return store_block(block_ref, None, limit)

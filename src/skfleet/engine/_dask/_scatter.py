@@ -147,7 +147,7 @@ class ScatteredObject:
             return not any(self._client.who_has([self.future]).values())
         return bool(self.future.status != "pending")  # a pending one is a task, to be run anew
 
-    def resend(self, obj: Any) -> None:
+    def resend(self, obj: object) -> None:
         """Send data that died with their worker, pickled anew unless they are mapped."""
         self.future = self._send(self._mapped or Pickled.dumps(obj))
 
@@ -157,7 +157,7 @@ def scatter_content(
     pickled: Pickled,
     *,
     is_function: bool = False,
-    owner: Any = None,
+    owner: object = None,
     name: str = "hold",
 ) -> ScatteredObject:
     """Return the scattered object of equal content on the same cluster, or scatter the content.
@@ -182,7 +182,7 @@ def scatter_content(
     return copy
 
 
-def keep_while_alive(obj: Any, copy: ScatteredObject) -> None:
+def keep_while_alive(obj: object, copy: ScatteredObject) -> None:
     """Keep a scattered copy until the object dies, or until its content is another."""
     key = id(obj), copy.is_loaded
     with _lock:
@@ -220,7 +220,7 @@ def substitute_futures(value: Any) -> Any:
     return value
 
 
-def loads_cached(value: Any) -> Any:
+def loads_cached(value: object) -> Any:
     """Load a pickled object read-only, once for all tasks of a process; return others unchanged."""
     if not isinstance(value, Pickled):
         return value

@@ -27,11 +27,13 @@ class Pickled:
 
     __slots__ = ("__weakref__", "buffers", "header")
 
-    def __init__(self, header: bytes, buffers: Sequence[Any]) -> None:
+    def __init__(
+        self, header: bytes, buffers: Sequence[pickle.PickleBuffer | memoryview | bytes | bytearray]
+    ) -> None:
         self.header, self.buffers = header, buffers
 
     @classmethod
-    def dumps(cls, obj: Any, *, reduce: Callable[[Any], Any] | None = None) -> Pickled:
+    def dumps(cls, obj: object, *, reduce: Callable[[Any], object] | None = None) -> Pickled:
         """Pickle an object, by value where pickle alone cannot (lambdas, ``__main__``).
 
         ``reduce`` is a `pickle.Pickler.reducer_override`.
@@ -92,7 +94,7 @@ class Pickled:
     def __sizeof__(self) -> int:
         return self.nbytes  # by which Dask places, moves and spills results
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:
         # A buffer that was received is a memoryview, which cannot be pickled.
         kind: Any = pickle.PickleBuffer if protocol >= 5 else bytes
         return Pickled, (bytes(self.header), [kind(view) for view in self._views()])
@@ -109,14 +111,17 @@ def _is_equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _dumps(
-    pickler: Any, obj: Any, buffers: list[pickle.PickleBuffer], reduce: Callable[[Any], Any] | None
+    pickler: Any,
+    obj: object,
+    buffers: list[pickle.PickleBuffer],
+    reduce: Callable[[Any], object] | None,
 ) -> bytes:
     """Pickle with a class of pickler, with ``reduce`` before its own `reducer_override`."""
     if reduce is not None:
         override, is_plain = reduce, pickler is pickle.Pickler
 
         class ReducingPickler(pickler):
-            def reducer_override(self, obj: Any) -> Any:
+            def reducer_override(self, obj: object) -> object:
                 reduced = override(obj)
                 if reduced is NotImplemented and not is_plain:
                     return super().reducer_override(obj)
@@ -134,18 +139,18 @@ class LocalReference:
     It has to live as long as its pickles are loaded.
     """
 
-    def __init__(self, obj: Any) -> None:
+    def __init__(self, obj: object) -> None:
         self._obj, self._token = obj, uuid.uuid4().hex
         _references[self._token] = self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _resolve, (self._token, self._obj)
 
 
 _references: WeakValueDictionary[str, LocalReference] = WeakValueDictionary()
 
 
-def _resolve(token: str, copy: Any) -> Any:
+def _resolve(token: str, copy: object) -> object:
     reference = _references.get(token)
     return copy if reference is None else reference._obj
 

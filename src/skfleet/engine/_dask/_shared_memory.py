@@ -78,7 +78,7 @@ class SharedMemoryPickled(Pickled):
             buffers = _UnmappedBuffers(handle.pid, error)
         return cls(header, handle, buffers)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:
         return SharedMemoryPickled.attach, (bytes(self.header), self._handle)
 
 
@@ -88,7 +88,7 @@ class _UnmappedBuffers:
     def __init__(self, pid: int, error: OSError) -> None:
         self._problem = f"process {pid} must be one of this machine, to read its memory: {error}"
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[memoryview]:
         raise OSError(self._problem)
 
 

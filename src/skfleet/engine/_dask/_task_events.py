@@ -13,12 +13,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import Client, Future, KilledWorker, get_worker
 
 from skfleet._cluster import all_workers_on_this_host, death_error, seceded, state_of
 from skfleet.engine._protocol import TaskResult
+
+T = TypeVar("T")
 
 # The scheduler drops old events of a topic by itself.
 _TOPIC = "skfleet-summaries"
@@ -44,7 +46,7 @@ class SummaryEvents:
         return self._values.pop(key, None)
 
 
-def run_and_publish(func: Callable[..., Any], summarize: Callable[[Any], Any], *args: Any) -> Any:
+def run_and_publish(func: Callable[..., T], summarize: Callable[[T], object], *args: object) -> T:
     """Run a task and publish ``summarize(value)`` to the client as a worker event."""
     value = func(*args)
     worker = get_worker()
@@ -63,7 +65,7 @@ class DaskCompletionQueue:
         state = state_of(client)
         self._events = state.summary_events = state.summary_events or SummaryEvents(client)
 
-    def add(self, task: Future, summarize: Callable[[Any], Any] | None = None) -> None:
+    def add(self, task: Future, summarize: Callable[[Any], object] | None = None) -> None:
         """Add a future, whose value or summary is fetched once it is done."""
         if summarize is not None:
             self._summarize[task] = summarize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from distributed import get_worker
 
@@ -13,8 +13,11 @@ from skfleet.blocks import Block, BlockCache, BlockRef, open_block
 from skfleet.engine._resources import ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
 
+T = TypeVar("T")
+Arg = TypeVar("Arg")
 
-def limit_threads(func: Callable[..., Any], resources: ResourceRequest) -> Callable[..., Any]:
+
+def limit_threads(func: Callable[..., T], resources: ResourceRequest) -> Callable[..., T]:
     """Return a task's function with as many library threads as the CPUs that it requests.
 
     Without a request it has one: the worker's threads run other tasks.
@@ -23,7 +26,7 @@ def limit_threads(func: Callable[..., Any], resources: ResourceRequest) -> Calla
     return partial(_run_with_threads, n_threads, func)
 
 
-def _run_with_threads(n_threads: int, func: Callable[..., Any], *args: Any) -> Any:
+def _run_with_threads(n_threads: int, func: Callable[..., T], *args: object) -> T:
     try:
         with limit_threadpools(n_threads):
             return func(*args)
@@ -35,12 +38,12 @@ def _run_with_threads(n_threads: int, func: Callable[..., Any], *args: Any) -> A
         del failure  # it holds this frame
 
 
-def run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
+def run_with_worker_threads(func: Callable[..., T], *args: object) -> T:
     """Run a task that starts as many threads as the worker has."""
     return func(*args, n_threads=get_worker().state.nthreads)
 
 
-def call_after(func: Callable[[Any], Any], arg: Any, *before: Any) -> Any:
+def call_after(func: Callable[[Arg], T], arg: Arg, *before: object) -> T:
     """Return func(arg), in a task that waited for the results before it."""
     return func(arg)
 
@@ -50,6 +53,6 @@ def load_block(block_ref: BlockRef) -> Block:
     return open_block(block_ref)._replace(cache=BlockCache())
 
 
-def new_block_cache(parts: Sequence[Any]) -> BlockCache:
+def new_block_cache(parts: Sequence[object]) -> BlockCache:
     """Create a block's cache on the worker that has the parts of the block."""
     return BlockCache()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from dask.system import CPU_COUNT
+from dask.typing import Key
 from distributed import Worker, WorkerPlugin, get_worker, secede
 from distributed.utils import sync
 
@@ -43,13 +44,13 @@ class WorkerProcesses(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         self.directory = os.path.join(worker.local_directory, "skfleet-processes")
         self._has_nanny = worker.nanny is not None
-        self._processes: dict[Any, RemoteObject] = {}
+        self._processes: dict[Key, RemoteObject] = {}
         self._idle: list[ChildProcess] = []
         self._timer: threading.Timer | None = None
         self._releases: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def prepare(self, factory: Callable[..., Any], n_threads: int) -> None:
+    def prepare(self, factory: Callable[..., object], n_threads: int) -> None:
         """Start a process that loads a factory's module, unless an idle one has."""
         process = self._take_idle(n_threads)
         if process is None:
@@ -58,7 +59,12 @@ class WorkerProcesses(WorkerPlugin):
         self._put_idle(process)
 
     def start(
-        self, key: Any, factory: Callable[..., Any], args: Any, n_threads: int, in_worker: bool
+        self,
+        key: Key,
+        factory: Callable[..., object],
+        args: Sequence[object],
+        n_threads: int,
+        in_worker: bool,
     ) -> None:
         """Let a process hold an object for a task's result; that of an earlier run is killed.
 
@@ -73,7 +79,7 @@ class WorkerProcesses(WorkerPlugin):
         self._processes[key] = place
 
     def _start_process(
-        self, factory: Callable[..., Any], args: Any, n_threads: int
+        self, factory: Callable[..., object], args: Sequence[object], n_threads: int
     ) -> ChildProcess:
         while (process := self._take_idle(n_threads)) is not None:
             try:
@@ -90,14 +96,14 @@ class WorkerProcesses(WorkerPlugin):
         if self._has_nanny:
             os._exit(HUNG_STATUS)
 
-    def find(self, key: Any) -> RemoteObject:
+    def find(self, key: Key) -> RemoteObject:
         """Return the process of a task's result, or raise an ObjectLostError."""
         try:
             return self._processes[key]
         except KeyError:
             raise ObjectLostError("its worker died, or has released it") from None
 
-    def transition(self, key: Any, start: Any, finish: Any, **kwargs: Any) -> None:
+    def transition(self, key: Key, start: str, finish: str, **kwargs: object) -> None:
         """End the work of a process whose result the worker releases."""
         if finish in ("released", "forgotten", "error") and key in self._processes:
             # not in the event loop, which the wait for the end would block
@@ -119,12 +125,12 @@ class WorkerProcesses(WorkerPlugin):
     def _new_directory(self) -> str:
         return os.path.join(self.directory, uuid4().hex)
 
-    def _kill(self, key: Any) -> None:
+    def _kill(self, key: Key) -> None:
         process = self._processes.pop(key, None)
         if process is not None:
             process.kill()
 
-    def _release(self, key: Any) -> None:
+    def _release(self, key: Key) -> None:
         process = self._processes.pop(key, None)
         if process is not None:
             if process.clear(CLEAR_SECONDS) and isinstance(process, ChildProcess):
@@ -165,7 +171,7 @@ class WorkerProcesses(WorkerPlugin):
 class ProcessHandle(NamedTuple):
     """A process on a worker: the result of `start_process`."""
 
-    key: Any
+    key: Key
     address: str
     host: str
 
@@ -179,13 +185,13 @@ class CallResult(NamedTuple):
     is_elsewhere: bool = False  # the call ran on another worker than that of the process
 
 
-def prepare_process(factory: Callable[..., Any], n_threads: int) -> None:
+def prepare_process(factory: Callable[..., object], n_threads: int) -> None:
     """Start a process on the worker that runs this task, for a task that comes later."""
     _processes_of(get_worker()).prepare(factory, min(n_threads, CPU_COUNT))
 
 
 def start_process(
-    factory: Callable[..., Any], args: Any, n_threads: int, in_worker: bool
+    factory: Callable[..., object], args: Sequence[object], n_threads: int, in_worker: bool
 ) -> ProcessHandle:
     """Start a process on the worker that runs this task, for as long as the result lives."""
     worker = get_worker()
@@ -194,7 +200,9 @@ def start_process(
     return ProcessHandle(key, worker.address, urlsplit(worker.address).hostname or "127.0.0.1")
 
 
-def call_process(handle: ProcessHandle, method: str, args: Any, timeout: float) -> CallResult:
+def call_process(
+    handle: ProcessHandle, method: str, args: Sequence[object], timeout: float
+) -> CallResult:
     """Call a method of a process of the worker that runs this task; others may run meanwhile."""
     worker = get_worker()
     if worker.address != handle.address:
@@ -210,7 +218,7 @@ def call_process(handle: ProcessHandle, method: str, args: Any, timeout: float) 
         return CallResult(error=error)
 
 
-def _link_blocks(arg: Any, directory: str) -> Any:
+def _link_blocks(arg: object, directory: str) -> object:
     """Return an argument with its stored blocks in files of the process, where there are files.
 
     The worker may remove its own files at any time.
