@@ -68,13 +68,19 @@ def combine_pairs(a: Pairs, b: Pairs) -> Pairs:
 
 def _group(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray) -> Pairs:
     """Return distinct pairs with the sums of their weights."""
-    codes = [np.unique(v, axis=0, return_inverse=True)[1].reshape(-1) for v in (true, predicted)]
+    codes = [_codes(labels) for labels in (true, predicted)]
     # One number for each pair: labels may be strings, or rows of indicators.
     code = codes[0] * (codes[1].max(initial=0) + 1) + codes[1]
     _, first, which = np.unique(code, return_index=True, return_inverse=True)
     total = np.zeros(len(first), dtype=weight.dtype)
     np.add.at(total, which, weight)
     return Pairs(true[first], predicted[first], total)
+
+
+def _codes(labels: np.ndarray) -> np.ndarray:
+    """Return the number of each label, or row of labels, among the distinct ones."""
+    axis = 0 if labels.ndim > 1 else None  # NumPy before 2.4 takes no axis of objects (strings)
+    return np.unique(labels, axis=axis, return_inverse=True)[1].reshape(-1)
 
 
 def _evaluate(
