@@ -28,7 +28,32 @@ endif
 # worker processes find the package by it where it is not installed
 GPU_ENV = PYTHONPATH="$(CURDIR)/src:$(CURDIR)/benchmarks$${PYTHONPATH:+:$$PYTHONPATH}"
 
-.PHONY: help setup demo test test-all test-matrix test-kills test-gpu lint format typecheck doctest bench bench-gpu docs clean
+# What stands on other libraries: their private names, estimators, searches, boosting, joblib's
+# backend, containers of rows. A few minutes.
+VERSION_TESTS := $(addprefix tests/, \
+    test_private_names.py test_array.py test_linalg.py test_progress.py \
+    house/test_private.py house/test_sklearn_private.py \
+    blocks engine/test_client.py fleet/test_fleet.py inference \
+    inputs/test_arrays.py inputs/test_frames.py inputs/test_joins.py inputs/test_mixing.py \
+    inputs/test_missing_values.py inputs/test_polars.py \
+    joblib_backend/test_joblib_backend.py joblib_backend/test_joblib_callbacks.py \
+    $(addprefix estimators/, test_answers.py test_every_estimator.py test_forests.py \
+        test_routing.py test_spectral.py) \
+    $(addprefix estimators/boosting/, test_lightgbm.py test_sklearn_checks.py test_xgboost.py) \
+    $(addprefix estimators/preparation/, test_compose.py test_encoders.py test_impute.py \
+        test_matrix.py test_power_transformer.py test_scalers.py test_target_encoder.py) \
+    $(addprefix model_selection/, test_adaptive_search.py test_early_stopping.py \
+        test_early_stopping_searches.py test_gpu_search.py test_plot.py test_scored_fits.py \
+        test_search.py test_shared_fits.py test_shared_fits_boosters.py \
+        test_shared_fits_kernels.py test_shared_fits_neighbors.py test_shared_fits_trees.py))
+VERSION_EXTRAS := lightgbm,plot,ui,xgboost
+
+define test_versions
+$(1)/bin/python -c 'import skfleet; skfleet.show_versions()'
+OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -q -n $(TEST_JOBS) --dist loadfile -m "not slow and not gpu" $(VERSION_TESTS)
+endef
+
+.PHONY: help setup demo test test-all test-matrix test-kills test-versions test-oldest test-newest test-gpu lint format typecheck doctest bench bench-gpu docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,6 +76,18 @@ test-matrix: setup ## transformers in all partitions, containers and engines, tw
 
 test-kills: setup ## a hundred deaths of ranks and workers in the training of each boosting library
 	SKFLEET_KILLS=100 $(PYTEST) -q tests/estimators/boosting/test_kills.py
+
+test-versions: test-oldest test-newest ## a core of the tests with the oldest and with the newest libraries
+
+test-oldest: ## that with the lower bounds of pyproject.toml, in .venv-oldest
+	@PYTHON="$(or $(PYTHON),python3.11)" .ci/setup $(VENV)-oldest $(VERSION_EXTRAS) --upgrade --resolution lowest-direct
+	@.ci/setup $(VENV)-oldest test-tools
+	$(call test_versions,$(VENV)-oldest)
+
+test-newest: ## that with the newest releases and pre-releases, in .venv-newest
+	@.ci/setup $(VENV)-newest $(VERSION_EXTRAS) --upgrade --prerelease allow
+	@.ci/setup $(VENV)-newest test-tools
+	$(call test_versions,$(VENV)-newest)
 
 test-gpu: $(GPU_SETUP) ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
 	$(GPU_ENV) $(GPU_PYTHON) -m pytest -p record_gpu -q -m gpu $(ARGS) tests
@@ -82,7 +119,7 @@ docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build
 
 clean: ## remove what the targets made, .venv included
-	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest build dist docs/_build .mypy_cache .pytest_cache .ruff_cache \
 	    .import_linter_cache .hypothesis benchmarks/.asv
 
 # One environment; each extra is installed once, and again when pyproject.toml changed.

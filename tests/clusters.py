@@ -1,5 +1,6 @@
 """Dask clusters of this machine for tests, each with its client."""
 
+import importlib
 from contextlib import contextmanager
 
 import dask
@@ -16,3 +17,12 @@ def local_client(n_workers, *, set_as_default=True, directory=None, **options):
         Client(cluster, set_as_default=set_as_default) as client,
     ):
         yield client
+
+
+def can_show_dashboards():
+    """Tell whether Bokeh is there, in a version that distributed can use."""
+    try:
+        importlib.import_module("distributed.dashboard.scheduler")
+    except ImportError:
+        return False
+    return True

@@ -1,7 +1,6 @@
 """Fleets on threads: the client they give, their parameters, and the embedded fleet."""
 
 import asyncio
-import importlib.util
 import re
 import socket
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, Security
 
-from clusters import local_client
+from clusters import can_show_dashboards, local_client
 from skfleet.engine import check_satisfiable, current_client, resources_for_device
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.exceptions import FleetError, PlacementError
@@ -375,7 +374,7 @@ def test_closed_fleet_cannot_be_entered():
 
 
 def test_dashboard_of_others_is_shown_where_there_is_one():
-    has_bokeh = importlib.util.find_spec("bokeh") is not None
+    has_bokeh = can_show_dashboards()
     with LocalCluster(
         processes=False, n_workers=1, dashboard_address="127.0.0.1:0", protocol="tcp"
     ) as cluster:
