@@ -1,9 +1,10 @@
 """Private names of Dask that have no public equivalent, and what each of them is for.
 
 Dask has public collections, but no public way to see of which files and by which expressions the
-rows of a frame are made. Where a name goes, the import of this file fails with it, and `USES` says
-what is lost. `OVERRIDES` are the private methods and attributes of its expressions and readers that
-classes of ours override or set.
+rows of a frame are made. Where one of `REQUIRED` goes, the import of this file ends with an
+ImportError; without another whole partitions are read, and Dask's own expressions stay. `OVERRIDES`
+are the private methods and attributes of its expressions and readers that classes of ours override
+or set.
 """
 
 from __future__ import annotations
@@ -11,66 +12,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dask._expr import Expr as AnyExpr
-from dask._expr import _ExprSequence as ExprSequence
-from dask._task_spec import convert_legacy_graph
-from dask.dataframe.dask_expr import _accessor as accessors
-from dask.dataframe.dask_expr import _expr as expressions
-from dask.dataframe.dask_expr._categorical import Categorize
-from dask.dataframe.dask_expr._expr import Blockwise, Expr, Literal, PartitionsFiltered, Projection
-from dask.dataframe.dask_expr._expr import _DelayedExpr as DelayedExpr
-from dask.dataframe.dask_expr._reductions import Len
-from dask.dataframe.dask_expr._shuffle import ShuffleBase
-from dask.dataframe.dask_expr._str_accessor import FunctionMap as TextFunctionMap
-from dask.dataframe.io.parquet.arrow import _filters_to_expression as filters_to_expression
-from dask.dataframe.io.parquet.arrow import _index_in_schema as index_in_schema
-from dask.dataframe.io.parquet.arrow import _need_filtering as need_filtering
-from dask.dataframe.io.parquet.arrow import _process_kwargs as dataset_options
+from skfleet._private_names import OptionalModule, PrivateNames, is_missing
 
-__all__ = [
-    "AnyExpr",
-    "Blockwise",
-    "Categorize",
-    "DelayedExpr",
-    "Expr",
-    "ExprSequence",
-    "Len",
-    "Literal",
-    "PartitionsFiltered",
-    "Projection",
-    "ShuffleBase",
-    "TextFunctionMap",
-    "accessors",
-    "convert_legacy_graph",
-    "dataset_options",
-    "expressions",
-    "filters_to_expression",
-    "index_in_schema",
-    "need_filtering",
-]
+private_names = PrivateNames("dask")
 
-# What is imported, and what is lost without it.
-USES = {
-    "AnyExpr": "expressions that several threads use at a time, before Python 3.12",
+with private_names:
+    from dask.dataframe.dask_expr._expr import Blockwise, Expr, PartitionsFiltered
+    from dask.dataframe.dask_expr._shuffle import ShuffleBase
+
+__all__ = ["Blockwise", "Expr", "PartitionsFiltered", "ShuffleBase"]
+
+# What is lost without these, on which all else depends.
+REQUIRED = {
     "Blockwise": "lazy answers on frames, and their fusion",
-    "Categorize": "categories of frames that are read twice, with different columns",
-    "DelayedExpr": "pieces of files below what was delayed",
     "Expr": "rows of splits, and shuffles of frames",
-    "ExprSequence": "pieces of several collections in one computation",
-    "Len": "lengths that are known of parts of frames",
-    "Literal": "parts of frames whose lengths are known",
     "PartitionsFiltered": "rows of splits by partitions",
-    "Projection": "columns that are read alone",
-    "ShuffleBase": "the method of shuffles inside other expressions",
-    "TextFunctionMap": "pieces of files below methods of text",
-    "accessors": "pieces of files below methods of dates and categories",
-    "convert_legacy_graph": "answers on arrays with graphs of tuples",
-    "dataset_options": "pieces of datasets in Hive's partitions",
-    "expressions": "pieces of files below anything that is done to rows",
-    "filters_to_expression": "pieces of files with filters",
-    "index_in_schema": "results written by pieces",
-    "need_filtering": "pieces of files with filters",
+    "ShuffleBase": "the method of shuffles inside other expressions, and with it their order",
 }
+
+_EXPR, _ARROW = "dask.dataframe.dask_expr", "dask.dataframe.io.parquet.arrow"
+
+AnyExpr = private_names.optional(
+    "dask._expr", "Expr", "expressions that several threads use at a time, before Python 3.12"
+)
+Categorize = private_names.optional(
+    f"{_EXPR}._categorical", "Categorize", "frames that are read twice, with different columns"
+)
+DelayedExpr = private_names.optional(
+    f"{_EXPR}._expr", "_DelayedExpr", "pieces of files below what was delayed"
+)
+Len = private_names.optional(f"{_EXPR}._reductions", "Len", "known lengths of parts of frames")
+Literal = private_names.optional(f"{_EXPR}._expr", "Literal", "known lengths of parts of frames")
+Projection = private_names.optional(f"{_EXPR}._expr", "Projection", "columns that are read alone")
+TextFunctionMap = private_names.optional(
+    f"{_EXPR}._str_accessor", "FunctionMap", "pieces of files below methods of text"
+)
+convert_legacy_graph = private_names.optional(
+    "dask._task_spec", "convert_legacy_graph", "answers on arrays with graphs of tuples"
+)
+dataset_options = private_names.optional(_ARROW, "_process_kwargs", "pieces of files")
+filters_to_expression = private_names.optional(_ARROW, "_filters_to_expression", "pieces of files")
+index_in_schema = private_names.optional(_ARROW, "_index_in_schema", "results written by pieces")
+need_filtering = private_names.optional(_ARROW, "_need_filtering", "pieces of files")
+
+# Of these modules each name may be gone: with it files are read whole below such an expression.
+accessors = OptionalModule(private_names, f"{_EXPR}._accessor", "pieces of files below it")
+expressions = OptionalModule(private_names, f"{_EXPR}._expr", "pieces of files below it")
 
 # What is overridden or set, and what is lost without it.
 OVERRIDES = {
@@ -88,6 +75,26 @@ OVERRIDES = {
     "_simplify_up": "pieces written to Parquet files, and projections pushed below",
     "_task": "expressions of ours",
 }
+
+
+def graph_of_tasks(graph: Any, all_keys: Any) -> Any:
+    """Return a graph without tasks that are tuples, of which a later Dask may have none."""
+    return graph if is_missing(convert_legacy_graph) else convert_legacy_graph(graph, all_keys)
+
+
+def can_read_pieces(reader: type, engine: type) -> bool:
+    """Return whether readers of files, and their engine, have what is used to read pieces of files.
+
+    An override of a method that is gone would never be called, and each piece would be all rows.
+    """
+    functions = dataset_options, filters_to_expression, need_filtering
+    is_reader = all(hasattr(reader, name) for name in ("_dataset_info", "_filtered_task"))
+    return is_reader and hasattr(engine, "_read_table") and not is_missing(*functions)
+
+
+def can_write_pieces(engine: type) -> bool:
+    """Return whether an engine has what is used to write results by pieces."""
+    return hasattr(engine, "_pandas_to_arrow_table") and not is_missing(index_in_schema)
 
 
 def partitions_of(reader: Any) -> Sequence[int]:
@@ -109,3 +116,6 @@ def read_task(reader: Any, name: Any, partition: int) -> Any:
 def arrow_table(engine: Any, frame: Any, *, preserve_index: bool, schema: Any) -> Any:
     """Return a frame as the table that an engine for Parquet files writes."""
     return engine._pandas_to_arrow_table(frame, preserve_index=preserve_index, schema=schema)
+
+
+private_names.decorate_functions(globals())

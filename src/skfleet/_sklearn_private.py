@@ -1,4 +1,9 @@
-"""Private names of scikit-learn that have no public equivalent; tests fail when they change."""
+"""Private names of scikit-learn that have no public equivalent; tests fail when they change.
+
+Where one is gone, the function that uses it raises an ImportError: fits are then not shared, and
+iterations after the best are dropped by another fit. Those of scorers and of the number of cores
+have a plain way round.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,15 @@ from functools import cache
 from inspect import signature
 from typing import Any
 
+from skfleet._private_names import PrivateNames, is_missing
+
+private_names = PrivateNames("sklearn")
+
 # What classes of ours override, and what they set, with what is lost without it.
 OVERRIDES = {"_hstack": "sparse outputs of a ColumnTransformer side by side in little time"}
 SETS = {"_remainder": "the columns that a ColumnTransformer fitted on blocks passes through"}
+
+_SCORERS = "sklearn.metrics._scorer"
 
 # Keyword arguments of each fit of a search or of cross_validate.
 _FIT_KEYWORDS = {
@@ -41,23 +52,21 @@ def scorers_of(scorer: Any) -> dict[str | None, Any]:
 
     The estimator's own score method is represented by "score".
     """
-    from sklearn.metrics import _scorer
-
-    if isinstance(scorer, _scorer._PassthroughScorer):
+    loss = "scores without fits, by an estimator's own score"
+    if isinstance(scorer, private_names.optional(_SCORERS, "_PassthroughScorer", loss)):
         return {None: "score"}
-    if isinstance(scorer, _scorer._MultimetricScorer):
-        return dict(scorer._scorers)
-    return {None: scorer}
+    return dict(getattr(scorer, "_scorers", {None: scorer}))
 
 
 def replace_scorer(scorer: Any, call: Callable[..., Any]) -> Any:
     """Return a scorer that calls a function, whose errors scikit-learn treats as the scorer's."""
-    from sklearn.metrics import _scorer
-
-    if not isinstance(scorer, _scorer._MultimetricScorer):
+    several = private_names.optional(_SCORERS, "_MultimetricScorer", "several scores on a GPU")
+    if is_missing(several):
+        return scorer
+    if not isinstance(scorer, several):
         return call
 
-    class ReplacedMultimetricScorer(_scorer._MultimetricScorer):
+    class ReplacedMultimetricScorer(several):
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             return call(*args, **kwargs)
 
@@ -215,7 +224,7 @@ def estimator_state(estimator: Any) -> dict[str, Any]:
 
 def has_callbacks(context: Any) -> bool:
     """Return whether a callback context has callbacks."""
-    return bool(context is not None and context._callbacks)
+    return bool(context is not None and getattr(context, "_callbacks", True))  # it may have some
 
 
 def has_callbacks_set_on(estimator: Any) -> bool:
@@ -301,9 +310,11 @@ def count_cores() -> None:
 
     It asks joblib, whose answer inside of a task would be limited, and would stay in the cache.
     """
-    from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
-
-    _openmp_effective_n_threads()
+    loss = "the cores that scikit-learn uses after a task has counted them"
+    module, name = "sklearn.utils._openmp_helpers", "_openmp_effective_n_threads"
+    count = private_names.optional(module, name, loss)
+    if not is_missing(count):
+        count()
 
 
 def validate_shuffle_split(
@@ -471,3 +482,6 @@ def expand_class_weight(forest: Any, y: Any, sample_weight: Any) -> Any:
     """
     forest.n_outputs_ = y.shape[1]
     return forest._validate_y_class_weight(y, sample_weight)[1]
+
+
+private_names.decorate_functions(globals())

@@ -128,8 +128,8 @@ def test_overridden_names_are_those_of_the_lists():
     assert found == {k: set(v) - by_replacement for k, v in OVERRIDES.items()}
 
 
-def test_each_name_of_dask_says_what_it_is_for():
-    assert _dask_private.USES.keys() == set(_dask_private.__all__)
+def test_each_required_name_of_dask_says_what_it_is_for():
+    assert _dask_private.REQUIRED.keys() == set(_dask_private.__all__)
 
 
 def test_readers_of_dask_tell_their_files(tmp_path):

@@ -32,7 +32,7 @@ class MultiReaderCategorize(Categorize):
 def with_multi_reader_categorize(frame: Any) -> Any:
     """Return the frame with Categorize of Dask replaced."""
     expression = frame.expr
-    for node in list(expression.find_operations(Categorize)):
+    for node in list(expression.walk()):
         if type(node) is Categorize:
             expression = expression.substitute(node, MultiReaderCategorize(*node.operands))
     return new_collection(expression)

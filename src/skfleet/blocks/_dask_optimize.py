@@ -20,7 +20,7 @@ from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import get_default_shuffle_method
 
 from skfleet._config import get_config
-from skfleet._dask_private import Blockwise, ShuffleBase, convert_legacy_graph
+from skfleet._dask_private import Blockwise, ShuffleBase, graph_of_tasks
 from skfleet._dask_settings import dask_setting
 from skfleet.blocks._dask_align import copy_lengths, known_lengths
 from skfleet.blocks._dask_futures import is_future
@@ -97,7 +97,7 @@ def joint_graph(
         for name, layer in _layers(x).items():
             tasks |= {} if name in layers else layer
         futures |= {key: node for key, node in tasks.items() if is_future(node)}
-        graph |= convert_legacy_graph(tasks, tasks.keys() | graph.keys())
+        graph |= graph_of_tasks(tasks, tasks.keys() | graph.keys())
     if arrays:  # `dask.optimize` (2026.8.0) would fuse what two arrays share into each of them
         tasks, new_keys = _with_keys_by_content(collections_to_expr(arrays).optimize())
         graph |= tasks
@@ -249,7 +249,7 @@ def _with_keys_by_content(expression: Any) -> tuple[Graph, dict[Any, Any]]:
     """
     graph = dict(expression.__dask_graph__())
     futures = {key: node for key, node in graph.items() if is_future(node)}
-    tasks = convert_legacy_graph({k: v for k, v in graph.items() if k not in futures}, set(graph))
+    tasks = graph_of_tasks({k: v for k, v in graph.items() if k not in futures}, set(graph))
     references = {key: task.dependencies & tasks.keys() for key, task in tasks.items()}
     shuffled, _ = cull(tasks, [key for key in tasks if str(key).startswith(P2P_BARRIER)])
     keys: dict[Any, Any] = {}

@@ -20,9 +20,11 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.dataframe.dask_expr.io.parquet import ReadParquetFSSpec, ReadParquetPyarrowFS
+from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dask.task_spec import Task
 
 from skfleet._dask_private import (
+    can_read_pieces,
     dataset_options,
     filesystem_of,
     filters_to_expression,
@@ -244,9 +246,11 @@ def names_in(filters: Any) -> list[str]:
 def piece_counts(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] | None:
     """Return the numbers of pieces of the files of a reader's partitions; None where all are one.
 
-    So it is where the reader has options of its own, or the files have no metadata to be read: then
-    Dask reads them, or raises.
+    So it is where the reader has options of its own, the files have no metadata to be read, or Dask
+    lacks a private name: then Dask reads them, or raises.
     """
+    if not can_read_pieces(type(reader), ArrowDatasetEngine):
+        return None
     key = reader._name, piece_bytes
     with _counts_lock:
         if key in _counts:

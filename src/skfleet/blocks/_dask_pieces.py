@@ -7,14 +7,15 @@ from functools import cached_property
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, NamedTuple
 
+from dask.base import collections_to_expr
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io import FusedIO, FusedParquetIO
 from dask.task_spec import Task, TaskRef
 from dask.utils import key_split
 
 from skfleet._dask_private import (
+    Blockwise,
     DelayedExpr,
-    ExprSequence,
     TextFunctionMap,
     accessors,
     expressions,
@@ -75,7 +76,7 @@ BY_ROWS = (
 DROPPING = (expressions.DropnaFrame, expressions.DropnaSeries, expressions.Filter)
 
 
-class MapOfPieces(expressions.Blockwise):
+class MapOfPieces(Blockwise):
     """Expression of a function that is mapped to partitions of rows that are read from files.
 
     Where files are large it is mapped to pieces of them, whose results are joined.
@@ -105,7 +106,7 @@ class MapOfPieces(expressions.Blockwise):
         return written_by_pieces(self, parent, dependents)
 
 
-class ResultsOfPieces(expressions.Blockwise):
+class ResultsOfPieces(Blockwise):
     """Expression of what a function makes of the results of pieces, so many of each partition.
 
     One task makes the pieces of a partition one after the other, so that one is in memory, and each
@@ -197,7 +198,8 @@ def cut_in_pieces(frame: Any, piece_bytes: int, *, keeps_index: bool) -> Any:
     n_read = sum(len(reading.reader.columns) for reading in _readers(frame).values())
     if len(frame.columns) > n_read:  # results count as well
         piece_bytes = piece_bytes * n_read // len(frame.columns)
-    pieces, partitions = in_pieces(ExprSequence(frame), piece_bytes, keeps_index=keeps_index)
+    expression = collections_to_expr([new_collection(frame)])
+    pieces, partitions = in_pieces(expression, piece_bytes, keeps_index=keeps_index)
     if partitions is None:
         return None
     return pieces.operands[0], [len([*group]) for _, group in groupby(partitions)]

@@ -22,6 +22,7 @@ from skfleet._dask_private import (
     Projection,
     partitions_of,
 )
+from skfleet._private_names import is_missing
 from skfleet.blocks._dask_graph import is_frame_collection
 from skfleet.blocks._dask_partitions import PartitionsOf
 from skfleet.blocks._row_set import BlockRows, RowSet
@@ -83,8 +84,8 @@ def with_fewer_columns(frame: Any) -> Any:
     With others it has a reader for the columns of all of them.
     """
     expression = frame.expr
-    for node in list(expression.find_operations(Projection)):
-        if not isinstance(node.frame, UnfusedIO):
+    for node in list(expression.walk()):
+        if not (isinstance(node, Projection) and isinstance(node.frame, UnfusedIO)):
             continue
         reader: Any = node.frame.operand("_expr")
         if "columns" in reader._parameters:
@@ -154,7 +155,8 @@ class TakeRows(Expr):
 
     def _simplify_up(self, parent: Any, dependents: Any) -> Any:
         """Return the number of rows, which is known, where Dask would count them."""
-        return Literal(sum(cut.n_taken for cut in self.cuts)) if isinstance(parent, Len) else None
+        is_count = isinstance(parent, Len) and not is_missing(Literal)
+        return Literal(sum(cut.n_taken for cut in self.cuts)) if is_count else None
 
     def _divisions(self) -> tuple[Any, ...]:
         bounds = self.frame.divisions

@@ -17,7 +17,7 @@ from dask.dataframe.dask_expr.io.parquet import (
 from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dask.task_spec import Task
 
-from skfleet._dask_private import arrow_table, expressions, index_in_schema
+from skfleet._dask_private import arrow_table, can_write_pieces, expressions, index_in_schema
 from skfleet.blocks._dask_pieces import (
     MapOfPieces,
     ResultsOfPieces,
@@ -61,6 +61,8 @@ def _can_write_pieces(target: ToParquet) -> bool:
     is_plain = not (target.partition_on or target.write_metadata_file)
     has_schema = target.write_kwargs.get("schema") is not None
     if not (is_plain and has_schema and target.engine is ArrowDatasetEngine):
+        return False
+    if not can_write_pieces(ArrowDatasetEngine):
         return False
     reset, below = _rows_to_write(target.frame)
     has_new_index = any(isinstance(x, expressions.ResetIndex) for x in below.walk())

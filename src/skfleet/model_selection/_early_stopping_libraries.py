@@ -106,11 +106,17 @@ class _Epochs(_Scikit):
 class _HistGradientBoosting(_Scikit):
     """As scikit-learn's, without the iterations after the best one, as in the other libraries."""
 
-    def fit(self, *args: Any) -> None:
-        super().fit(*args)
+    def fit(
+        self, X: Any, y: Any, X_val: Any, y_val: Any, weight_val: Any, params: dict[str, Any]
+    ) -> None:
+        super().fit(X, y, X_val, y_val, weight_val, params)
         # the first score is that before any iteration
         best = max(1, int(np.argmax(self.estimator.validation_score_)))
-        truncate_hist_boosting(self.estimator, best)
+        try:
+            truncate_hist_boosting(self.estimator, best)
+        except ImportError:  # of the private name by which it has its iterations
+            self.set_iterations(best)
+            self.estimator.fit(X, y, **params)
 
 
 class _XGBoost(Booster):

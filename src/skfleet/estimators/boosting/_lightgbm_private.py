@@ -1,14 +1,26 @@
-"""Names of LightGBM that are not public: aliases of parameters, and the state of an estimator."""
+"""Names of LightGBM that are not public: aliases of parameters, and the state of an estimator.
+
+Without `MetricAdapter` metrics have names only, without another one there is no fit.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from lightgbm.basic import _choose_param_value as choose_parameter
-from lightgbm.basic import _ConfigAliases
-from lightgbm.sklearn import _EvalFunctionWrapper as MetricAdapter
 from sklearn.preprocessing import LabelEncoder
+
+from skfleet._private_names import PrivateNames
+
+private_names = PrivateNames("lightgbm")
+
+with private_names:
+    from lightgbm.basic import _choose_param_value as choose_parameter
+    from lightgbm.basic import _ConfigAliases
+
+MetricAdapter: Any = private_names.optional(
+    "lightgbm.sklearn", "_EvalFunctionWrapper", "metrics that are functions"
+)
 
 __all__ = [
     "MetricAdapter",
@@ -76,3 +88,6 @@ def set_booster(
     model._evals_result = scores
     model._best_iteration, model._best_score = booster.best_iteration, booster.best_score
     model.fitted_ = True
+
+
+private_names.decorate_functions(globals())

@@ -1,4 +1,8 @@
-"""Names of XGBoost that are not public: users' objectives, settings of a fit, and its matrix."""
+"""Names of XGBoost that are not public: users' objectives, settings of a fit, and its matrix.
+
+Without the settings there is no fit, without the first objectives have names only, without the last
+each fit of a search makes a matrix of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from xgboost.sklearn import _objective_decorator as wrap_objective
+from skfleet._private_names import PrivateNames
+
+private_names = PrivateNames("xgboost")
+wrap_objective: Any = private_names.optional(
+    "xgboost.sklearn", "_objective_decorator", "objectives that are functions"
+)
 
 __all__ = ["fit_settings", "replace_matrix", "wrap_objective"]
 
@@ -28,9 +37,15 @@ def replace_matrix(model: Any, replacement: Callable[..., Any]) -> Iterator[None
     The function gets that of the estimator before its arguments. Subclasses may override it, as
     XGBoost's own for Dask do.
     """
-    create = model._create_dmatrix
+    create = getattr(model, "_create_dmatrix", None)
+    if create is None:
+        yield
+        return
     model._create_dmatrix = lambda *args, **rows: replacement(create, *args, **rows)
     try:
         yield
     finally:
         del model._create_dmatrix
+
+
+private_names.decorate_functions(globals())

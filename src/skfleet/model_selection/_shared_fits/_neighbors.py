@@ -71,6 +71,7 @@ class _NeighborCache:
         self.fitted = fitted
         self._X = X
         self._n_neighbors = min(n_neighbors, fitted.n_samples_fit_)
+        self._uses_tree = uses_tree(fitted)  # in the fit, where an error ends only the sharing
         self._neighbors: dict[bytes, _SortedNeighbors] = {}
 
     def attach(self, model: Any) -> None:
@@ -98,7 +99,7 @@ class _NeighborCache:
             if len(tied):
                 distances, indices = distances.copy(), indices.copy()
                 # Matrix products of fewer rows are rounded otherwise, which would break other ties.
-                is_by_row = uses_tree(self.fitted)
+                is_by_row = self._uses_tree
                 again = self.fitted.kneighbors(take_rows(X, tied) if is_by_row else X, k)
                 chosen = slice(None) if is_by_row else tied
                 distances[tied], indices[tied] = (part[chosen] for part in again)
@@ -130,7 +131,7 @@ class _NeighborCache:
         Where scikit-learn itself uses brute force, its rounded distances have to be reproduced.
         """
         return (
-            uses_tree(self.fitted)
+            self._uses_tree
             and all(type(rows) is np.ndarray and rows.dtype == np.float64 for rows in (X, self._X))
             and len(X) > _MIN_TIMING_RATIO * _TIMING_ROWS
             and self.fitted.effective_metric_ == "euclidean"
