@@ -244,6 +244,9 @@ with Client(processes=False, n_workers=1, dashboard_address=":0"):
 """
 
 
+CONTEXTS = "sklearn.callback._callback_context:CallbackContext._callbacks"
+
+
 def test_searches_without_names_have_the_same_scores():
     hidden = [
         "sklearn.tree._classes:BaseDecisionTree._prune_tree",
@@ -261,6 +264,12 @@ def test_searches_without_names_have_the_same_scores():
     assert all(re.fullmatch("[1-9]+ None", line) for line in saved)
     for line in saved_without[:3] + saved_without[4:7]:
         assert line.startswith("0 it must not fail. Got ImportError: sklearn must be a version")
+
+
+def test_contexts_without_names_may_have_callbacks():
+    *saved, stopped = run(SEARCHES, CONTEXTS)[0].splitlines()
+    assert stopped.startswith("stopped")
+    assert set(saved) == {"0 callbacks must not listen to the search or its estimator"}
 
 
 CLUSTERS = """
