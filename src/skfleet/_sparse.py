@@ -80,23 +80,29 @@ def hstack_sparse(parts: Sequence[Any]) -> Any:
     A dense part with zeros has no values for them.
     """
     n_rows, n_columns = parts[0].shape[0], sum(part.shape[1] for part in parts)
+    # Columns side by side: of each row the values of one part after those of another.
     if any(part.shape[0] != n_rows for part in parts):
         return sparse.hstack(parts, format="csr")  # raises in SciPy's words
     of_rows = [_csr_parts(part) for part in parts]
+    # Where each part has the same number of values in all rows, they are blocks of a matrix, which
+    # is copied in runs in place of value by value.
     lengths = [np.diff(starts) for _, _, starts in of_rows]
     widths = [int(of_part[0]) if n_rows else 0 for of_part in lengths]
     # of dense parts, and of encoded columns
     is_even = all((n == width).all() for n, width in zip(lengths, widths, strict=True))
+    # Zeros of dense parts are dropped at the end, but not with zeros that a sparse part stores.
     has_zeros = any(np.count_nonzero(values) < values.size for values, _, _ in of_rows)
     if has_zeros and not (is_even and all(map(_has_all_its_values, parts))):
         of_rows, has_zeros, is_even = [_csr_parts(_without_zeros(x)) for x in parts], False, False
         lengths = [np.diff(starts) for _, _, starts in of_rows]
+    # The arrays of the result, of their final size.
     n_values = sum(values.size for values, _, _ in of_rows)
     # SciPy chooses the type of the indices by the same rule
     index_dtype = np.int32 if max(n_values, n_columns) < np.iinfo(np.int32).max else np.int64
     indptr = sum(starts.astype(index_dtype) for _, _, starts in of_rows)
     data = np.empty(n_values, dtype=np.result_type(*(values.dtype for values, _, _ in of_rows)))
     indices = np.empty(n_values, dtype=index_dtype)
+    # Fill them part by part; `free` is the next place of each row.
     free, low, first_column = indptr[:-1].copy(), 0, 0
     for i, (values, columns, starts) in enumerate(of_rows):
         if is_even:
@@ -112,6 +118,7 @@ def hstack_sparse(parts: Sequence[Any]) -> Any:
             indices[places] = columns.reshape(-1) + index_dtype(first_column)
             free += lengths[i].astype(index_dtype)
         first_column += parts[i].shape[1]
+    # Set after construction, which would check them.
     is_array = any(isinstance(part, sparse.sparray) for part in parts)
     container = sparse.csr_array if is_array else sparse.csr_matrix
     result = container((n_rows, n_columns), dtype=data.dtype)

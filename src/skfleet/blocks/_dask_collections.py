@@ -202,6 +202,7 @@ def dask_blocks(
     X = _with_whole_pictures(as_collection(X))
     if dtype is not None:
         X = _check_numeric(X)
+    # What comes with X is on Dask too, and aligned in the graph, or here, and cut by lengths.
     columns = {"y": y, "sample_weight": sample_weight, **per_sample}
     columns = {name: values for name, values in columns.items() if values is not None}
     collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
@@ -211,6 +212,8 @@ def dask_blocks(
     )
     lengths = align(graph, keys, X, collections, host, known)
 
+    # A task for each block. The name of its key need not be unique on the cluster: the task becomes
+    # a part of the block's own graph.
     starts = None if lengths is None else list(accumulate(lengths, initial=0))
     has_values = is_frame_collection(X) and dtype is not None
     takes_values = has_values or any(map(is_frame_collection, collections.values()))
@@ -222,6 +225,7 @@ def dask_blocks(
         cut = (slice_rows(v, *starts[i : i + 2]) for v in host.values()) if starts else ()
         graph[key] = Task(key, assemble, *map(as_reference, parts), *cut)
         outputs.append(key)
+    # From here on each block carries the tasks that it alone needs.
     dask_blocks = split_graph(graph, outputs)
     if partitions is not None:
         files = files if lengths is None else ""  # rows of this process are cut for whole pieces
@@ -229,6 +233,7 @@ def dask_blocks(
             b._replace(partition=i, files=files)
             for b, i in zip(dask_blocks, partitions, strict=True)
         ]
+    # Blocks in the workers' memory need no task at all, unless their parts are converted or joined.
     names = list(collections)
     blocks = tuple(
         _resident_block(block, names, parts, takes_values or bool(host))._replace(
@@ -236,6 +241,7 @@ def dask_blocks(
         )
         for i, (block, parts) in enumerate(zip(dask_blocks, zip(*keys, strict=True), strict=True))
     )
+    # What is known without computing: the size of frames and of sparse rows is not.
     kind = None if dtype is None else float_dtype(meta_of(X))
     n_bytes, is_sparse = None, _linalg.is_sparse(X._meta)
     if lengths is not None and not is_frame_collection(X) and not is_sparse:

@@ -145,6 +145,8 @@ def _with_index_from(frame: Any, low: int) -> Any:
 
 def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any, keeps_index: bool) -> Any:
     """Return a piece of a file as the frame, or the Series, that Dask's reader makes of rows."""
+    # Dask's reader is kept, with another function in the place of the one that reads a table: so
+    # the frame is Dask's in types, index and names, whatever options the reader has.
     first_row = 0
 
     def read_table(
@@ -161,6 +163,8 @@ def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any, keeps_
         **kwargs: Any,
     ) -> pa.Table:
         nonlocal first_row
+        # As Dask does: files in directories named by values get these as columns, and an index
+        # without a name is a column of the file.
         names = [name for name in columns if name is not None]
         keys, fragment = dict(partition_keys or ()), path
         is_fragment = isinstance(path, pa_dataset.ParquetFileFragment)
@@ -170,18 +174,22 @@ def read_part_piece(read_part: Any, part: Any, piece: Piece, column: Any, keeps_
             keys = pa_dataset.get_partition_keys(fragment.partition_expression)
         elif is_fragment and None in columns and INDEX_COLUMN in schema.names:
             names.append(INDEX_COLUMN)
+        # Row groups of this file that the partition has; pieces are cut from their rows.
         groups = None if row_groups == [None] else tuple(row_groups)
         source = _source_of(path)[0] if is_fragment else FileRows(path, filesystem, groups)
+        # Filters apply to rows of a piece after it is read, so that pieces do not depend on them.
         if fragment is not path or is_fragment or need_filtering(filters, partition_keys):
             keep = filters_to_expression(filters) if filters else None
             table, first_row = _filtered_rows(source, keys, names, schema, filters, keep, piece)
         else:
             table, first_row = read_rows(source, names, piece)
+        # Columns of directories are the same for all rows of a file, which does not have them.
         for level in partitions if isinstance(partitions, list) else ():
             if level.name not in table.column_names:
                 table = table.append_column(level.name, _repeated(level, keys, len(table)))
         return table
 
+    # A copy of the function that Dask would call, with that engine.
     engine = type("PieceEngine", (read_part.engine,), {"_read_table": classmethod(read_table)})
     options = (read_part.fs, read_part.meta, list(read_part.columns), read_part.index)
     backend, kwargs = read_part.dtype_backend, read_part.common_kwargs

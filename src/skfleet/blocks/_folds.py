@@ -115,6 +115,7 @@ def make_folds(
     3. Where a part draws rows more than once, each part is a group, unless `is_disjoint`.
     4. Else the groups are refined by the train and the test rows of each split in turn.
     """
+    # The most common splitter needs no array of a number per row.
     if class_in_scikit_learn(splitter) is KFold and not splitter.shuffle:
         n = splitter.get_n_splits()
         if n > n_rows:
@@ -124,6 +125,7 @@ def make_folds(
         lengths = np.full(n, n_rows // n)
         lengths[: n_rows % n] += 1
         return _leave_group_out(n, np.cumsum(lengths) - lengths, None)
+    # Any other splitter is asked, whatever its rule is.
     X = np.empty((n_rows, 0)) if X is None else X
     pairs = [
         tuple(row_numbers(part, n_rows) for part in pair) for pair in splitter.split(X, y, **params)
@@ -133,22 +135,27 @@ def make_folds(
             "cv must have splits. Got none instead: no fits were performed. Give a list in place "
             "of an iterator, which is spent after one fit."
         )
+    # Each row is tested once: as many groups as splits.
     group_of_row = _as_partition(pairs, n_rows)
     if group_of_row is not None:
         in_order = (group_of_row[:-1] <= group_of_row[1:]).all()
         # Consecutive rows are sliced as views; others are copied group by group.
         starts = np.searchsorted(group_of_row, np.arange(len(pairs))) if in_order else None
         return _leave_group_out(len(pairs), starts, None if in_order else group_of_row)
+    # Parts may draw rows more than once (a bootstrap), so they are counts, not masks.
     counts = [count_rows(part, n_rows) for pair in pairs for part in pair]
     if not is_disjoint and max(part.max(initial=0) for part in counts) > 1:
         splits = tuple(((2 * i,), (2 * i + 1,)) for i in range(len(pairs)))
         return Folds(None, None, splits, tuple(counts))
+    # Rows with the same counts in all parts are a group. Numbered anew after each part, codes stay
+    # below the number of groups times that of counts.
     code = np.zeros(n_rows, dtype=np.int64)
     members = np.zeros((1, 0), dtype=np.int64)  # how often the parts of splits have each group
     for part in counts:
         base = int(part.max(initial=0)) + 1
         refined, code = np.unique(base * code + part, return_inverse=True)
         members = np.column_stack([members[refined // base], refined % base])
+    # A part has each of its groups as often as it draws it.
     every = np.arange(len(members))
     groups = [tuple(np.repeat(every, column).tolist()) for column in members.T]
     numbers = code.astype(np.min_scalar_type(len(members)))

@@ -43,6 +43,7 @@ def row_blocks(
     `in_partitions` is true.
     """
     X, y, sample_weight, per_sample = check_per_row(X, y, sample_weight, per_sample or {})
+    # Where the rows go is decided once, here: to the cluster, to this process, to a device.
     distribute_local = get_config().engine == "dask" and dtype is not None
     to_device = get_config().device == "cuda" and dtype is not None
     if distribute_local or is_lazy(X):
@@ -50,6 +51,7 @@ def row_blocks(
 
         if not is_lazy(X):
             X = from_local(X, DEVICE_BLOCK_BYTES if to_device else HOST_BLOCK_BYTES)
+        # On the cluster. Blocks say themselves that they are to be moved, when a worker opens them.
         piece_bytes = None if in_partitions else file_block_bytes()
         rows = dask_blocks(X, y, sample_weight, per_sample, dtype=dtype, piece_bytes=piece_bytes)
         if to_device:
@@ -59,6 +61,7 @@ def row_blocks(
     # X is in this process, so what comes with it is brought here, in one computation.
     y, sample_weight, *values = compute_together(y, sample_weight, *per_sample.values())
     per_sample = dict(zip(per_sample, values, strict=True))
+    # In this process: one block, or as many as a device needs.
     if to_device:
         check_dense(X)
         block_sizes = _block_sizes_for_device(X) if block_sizes is None else block_sizes
@@ -77,6 +80,7 @@ def row_blocks(
         )
         for i, (part, params) in enumerate(parts)
     )
+    # Without conversion the width of values is not known.
     n_bytes = None
     if kind is not None:
         n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))

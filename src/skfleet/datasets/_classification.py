@@ -187,6 +187,7 @@ def make_classification(
     parameters = {**locals()}
     from skfleet.datasets._collections import drawn_collections, row_lengths
 
+    # Checks first: what follows draws numbers of a generator that may be the caller's.
     _check_counts(parameters)
     check_in_interval("flip_y", flip_y, 0, 1)
     check_in_interval("class_sep", class_sep, 0, open="lr")
@@ -196,6 +197,7 @@ def make_classification(
     scale = _check_per_column("scale", scale, n_features)
     check_seed("random_state", random_state)
     shares = _class_shares(weights, n_classes)
+    # Clusters: their centroids, as in scikit-learn, and how many rows each has.
     lengths = row_lengths(chunks, n_samples, n_features)
     rng = check_random_state(random_state)
     n_clusters = n_classes * n_clusters_per_class
@@ -203,6 +205,7 @@ def make_classification(
     if not hypercube:
         centroids *= rng.uniform(size=(n_clusters, 1)) * rng.uniform(size=(1, n_informative))
     sizes = _cluster_sizes(n_samples, shares, n_clusters_per_class)
+    # All that is common to the rows is drawn here. It is small, and goes to every block.
     n_useful = n_informative + n_redundant
     order = np.arange(n_features)
     rows = ClassificationRows(
@@ -215,11 +218,13 @@ def make_classification(
         rng.uniform(1, 101, size=n_features) if scale is None else scale,
         rng.permutation(order) if shuffle else order,
     )
+    # Rows and labels have a seed each, so that either is drawn without the other.
     draws = (rows, ClassLabels(rows.clusters, n_classes, flip_y))
     sources = [CellRows(x, draw_seed(rng), n_samples) for x in draws]
     X, y = drawn_collections("make-classification", sources, lengths, as_frame=as_frame)
     if return_X_y:
         return X, y
+    # What each column is, in the order in which the columns are now.
     groups = np.repeat(
         ["informative", "redundant", "repeated", "random"],
         [n_informative, n_redundant, n_repeated, n_features - n_useful - n_repeated],

@@ -236,21 +236,26 @@ class _DistributedFold:
         with `on_failure`, this is called with that state, and the task's error is raised, unless
         the loads of its batches were halved.
         """
+        # Each task takes the state of the one before as a future: no state comes here in between.
         lows = range(start, stop, batches_per_task)
         runs = [range(low, min(low + batches_per_task, stop)) for low in lows]
         tasks: list[Task] = []
         last_state = state
         try:
             for i, run in enumerate(runs):
+                # Ahead of the running task: trainings that wait for its state, and loads that do
+                # not. Only a few, as loaded batches take memory until they are trained.
                 while len(tasks) < min(i + self.n_prefetch + 1, len(runs)):
                     last_state = self._submit_train(last_state, runs[len(tasks)])
                     tasks.append(last_state)
                 upcoming = range(run.stop, run.stop + self.n_prefetch * batches_per_task)
                 for j in upcoming[: len(self.batches) - run.stop]:
                     self._submit_load(j)
+                # Wait for this task alone, without fetching its state.
                 for _ in self.engine.as_completed([tasks[i]]):
                     pass
                 if self.engine.has_failed(tasks[i]):
+                    # The state before the failed task is still on a worker.
                     before = self.engine.gather([tasks[i - 1]])[0] if i else state
                     if on_failure is None:
                         self.engine.cancel(tasks[i:])
@@ -270,6 +275,7 @@ class _DistributedFold:
                     tasks[i - 1] = None  # released: only the latest state is needed
             return self.engine.gather([tasks[-1]])[0], stop - start
         except BaseException:
+            # An interrupt too must not leave tasks behind that go on training.
             loads = [load for load in self.loads.values() if not isinstance(load, list)]
             self.engine.cancel([task for task in [*tasks, *loads] if task is not None])
             raise

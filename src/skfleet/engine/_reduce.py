@@ -166,6 +166,7 @@ def reduce_group(
 ) -> object:
     """Reduce the blocks of one task, in several threads on the host; return None without rows."""
 
+    # Slices are combined as they come: a thread has the partial results of two at most.
     def reduce_slices(slices: Iterable[Block]) -> object:
         return combine_all(reduction.combine, map(reduce_slice, slices))
 
@@ -173,6 +174,7 @@ def reduce_group(
         with limit_threadpools(1):  # OpenMP's limit belongs to the thread
             return reduce_slices(slices)
 
+    # The number of the block is the only trace of where invalid values are.
     def reduce_slice(rows: Block) -> object:
         try:
             block = as_numeric(rows, dtype)
@@ -190,6 +192,7 @@ def reduce_group(
 
     progress = current_fit_progress()  # None on a worker
     counted = identity if progress is None else progress.count_blocks
+    # Where blocks come from: to a device the next one is copied while this one is reduced.
     is_uploaded = any(ref.to_device for ref in block_refs)
     blocks: Iterable[Block]
     if is_uploaded:
@@ -198,12 +201,15 @@ def reduce_group(
         blocks = map(open_block, block_refs)
     else:
         blocks = open_parts(block_refs)
+    # Slices that fit a cache, and enough of them for all threads.
     n_pieces = 1 if n_threads == 1 else MIN_SLICES_PER_THREAD * n_threads
     cut = partial(row_slices, dtype=dtype, piece_bytes=reduction.piece_bytes, n_pieces=n_pieces)
     # Without a name for it here, a block is freed before the next one is loaded.
     slices = chain.from_iterable(map(cut, counted(blocks)))
+    # A device is busy with one thread; more would only wait for it.
     if n_threads == 1 or is_uploaded or not all(is_host(ref.X) for ref in block_refs):
         return tree_to_host(reduce_slices(slices))
+    # Each thread gets consecutive slices; results are combined in the order of the rows.
     results: list[Any] = []
     with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
         if dtype is None:  # whole blocks, of which each thread has one in memory

@@ -38,6 +38,7 @@ def proximal_newton(
     null model. Where more columns are in use than a Hessian has room for, `proximal_gradient` goes
     on from there.
     """
+    # Without a Hessian of all columns in use, the proximal gradient method solves it alone.
     coef, gradient_tol = start, None
     columns = _working_set(objective, coef, np.zeros(objective.n_features))
     current = None if columns is None else objective.evaluate(coef, hessian=True, columns=columns)
@@ -58,18 +59,22 @@ def proximal_newton(
         logger.debug("proximal_newton %d: value %.15g, %d columns", n_iter, value, len(columns))
         if violations.max(initial=0.0) <= gradient_tol:
             return Solution(coef, n_iter, True, "proximal_newton")
+        # The step: the minimum of the quadratic model over the working set, without the rows.
         where = objective.coef_indices(columns)
         target = coef.copy()
         target[where] = _minimize_quadratic_model(current, penalty, coef, where)
         step = target - coef
+        # The decrease that the model promises.
         slope = float((current.gradient + penalty.gradient(coef)) @ step)
         slope += float(penalty.l1 @ (np.abs(target) - np.abs(coef)))
         rounding = 8 * EPS * max(abs(value), np.finfo(np.float64).tiny)
+        # The next working set, chosen before the line search, whose evaluations return its Hessian.
         outside = _violations_outside(violations, columns, objective, gradient_tol)
         columns = _working_set(objective, target, outside)
         if columns is None:
             current = None
             continue
+        # A step that lowers the value enough (Armijo).
         step_size = 1.0
         for _ in range(MAX_HALVINGS):
             trial_coef = coef + step_size * step
@@ -89,6 +94,7 @@ def proximal_newton(
         coef = trial_coef
     if current is None:
         return Solution(coef, max_iter, False, "proximal_newton")
+    # The last step has not been tested.
     violations = penalty.kkt_violation(coef, current.gradient + penalty.gradient(coef))
     converged = bool(violations.max(initial=0.0) <= (gradient_tol or 0.0))
     return Solution(coef, max_iter, converged, "proximal_newton")

@@ -219,6 +219,7 @@ class _SGDUpdater:
         if self.sides is not None:
             own = xp.where(y > 0, *self.sides)
             share = own if share is None else own * share
+        # The steps along the rows: gradient times rate, or of a passive-aggressive length.
         gradient = self._loss_gradient(y, p, share)
         if config.is_passive_aggressive:
             length = self._passive_aggressive_length(rows, loss.value(y, p, config.epsilon))
@@ -226,6 +227,7 @@ class _SGDUpdater:
             change = -xp.sign(gradient) * length * self.steps[batch, ...]
         else:
             change = -gradient * self.steps[batch, ...]
+        # Summed over the batch, which is one step where rows alone would have made many.
         move = (rows.T @ change).T
         shift = xp.sum(change, axis=0) * (self.intercept_share if config.fit_intercept else 0.0)
         # The step of a single row needs no limit: it is scikit-learn's.
@@ -234,9 +236,11 @@ class _SGDUpdater:
             gradient_ahead = self._loss_gradient(y, p + ahead, share)
             fraction = self._step_fraction(gradient, gradient_ahead, ahead, n_rows)
             move, shift = move * fraction[:, None], shift * fraction
+        # The L2 penalty is a decay of the weights, of which `steps` has the part after each row.
         self.coef = self.coef * self.decay[step, ...] + move
         self.intercept = self.intercept + shift
         self.t += n_rows
+        # Averages and the L1 penalty see the weights after the step.
         if config.average and self.t > config.average:
             self._average(n_rows)
         if config.l1:

@@ -88,6 +88,7 @@ def newton(
     the penalty has stopped the coefficients. A start no better than the null model is replaced by
     it.
     """
+    # The first evaluation serves the start, the tolerance and the first step.
     coef = start
     current = _with_penalty(objective, penalty, coef, hessian=True)
     at_null = current.value if start is null.coef else null.value + penalty.value(null.coef)
@@ -100,6 +101,7 @@ def newton(
     # Without a penalty the loss of separable classes falls for ever.
     no_optimum = not penalty.l2.any()
     for n_iter in range(max_iter + 1):
+        # The step and the decrease that it promises, by which convergence is judged too.
         step = _newton_step(hessian, current.gradient)
         decrement = -float(current.gradient @ step)
         is_small = np.abs(current.gradient).max(initial=0.0) <= gradient_tol
@@ -107,6 +109,7 @@ def newton(
         if converged or n_iter == max_iter:
             break
         logger.debug("newton %d: value %.15g, decrement %.3g", n_iter, current.value, decrement)
+        # Halve the step until it lowers the value enough (Armijo).
         rounding = 8 * EPS * max(abs(current.value), np.finfo(np.float64).tiny)
         size = 1.0
         for _ in range(MAX_HALVINGS):
@@ -123,6 +126,7 @@ def newton(
             size /= 2
         else:
             return Solution(coef, n_iter + 1, bool(is_small), "newton")
+        # The next Hessian: an exact one that came with the value, or an update of the last.
         coef = coef + size * step
         if trial.hessian is not None:
             hessian = trial.hessian
@@ -232,12 +236,14 @@ def lbfgs(
     when the value falls by its rounding only. `callback` gets the coefficients at the start and
     after each iteration, of which there is an empty one where no step is taken.
     """
+    # The tolerance is relative to the null model.
     evaluation = _with_penalty(objective, penalty, start, hessian=False)
     largest = null.kkt_violation(penalty, np.abs(evaluation.gradient), measure)
     is_first = True  # the first evaluation was made above
     last_value = evaluation.value
     no_optimum = not penalty.l2.any()
 
+    # SciPy's callback gets no gradient: `evaluation` is the last one that it asked for.
     def max_gradient() -> float:
         return float(np.max(np.abs(evaluation.gradient) * measure, initial=0.0))
 
@@ -264,6 +270,7 @@ def lbfgs(
         if callback is not None:
             callback(start)
         return Solution(start, 0, converged, "lbfgs")
+    # Evaluations suffice for a line search of `maxls` in each iteration: `max_iter` alone limits.
     options: dict[str, Any] = {
         "maxiter": max_iter,
         "maxls": 50,

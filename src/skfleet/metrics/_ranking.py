@@ -316,6 +316,7 @@ def roc_auc(
     pred_first: bool = False,
 ) -> Any:
     """Return `roc_auc_score` of lazy values; `rows` are the aligned values if there are any."""
+    # The cases are told apart as in scikit-learn, by the labels, and have its errors.
     average, max_fpr = options["average"], options["max_fpr"]
     multi_class, labels = options["multi_class"], options["labels"]
     n_columns = _n_columns(y_score)
@@ -324,6 +325,7 @@ def roc_auc(
     score = partial(_binary_roc, rows, pred_first, max_fpr)
     if _n_columns(y_true) > 1:
         return _averaged(score, average, n_columns, None)
+    # A pass over the labels alone; it says whether one ranking decides.
     present = unique_labels(y_true)
     if type_of_target(present).startswith("continuous"):
         raise ValueError("y_true must hold labels. Got continuous values instead.")
@@ -334,10 +336,12 @@ def roc_auc(
                 "the greater label."
             )
         return score(Versus(present[-1])).value
+    # Several labels: scikit-learn has no partial area for these.
     if max_fpr not in (None, 1):
         raise ValueError(f"max_fpr must be None for several labels. Got {max_fpr!r} instead.")
     if multi_class not in ("ovr", "ovo"):
         raise ValueError(f"multi_class must be in ('ovo', 'ovr'). Got {multi_class!r} instead.")
+    # Columns of scores are by label, so each label must have one.
     classes = present if labels is None else np.asarray(labels)
     if not np.array_equal(classes, np.unique(classes)):
         raise ValueError("labels must be unique and in order. Sort them.")
@@ -348,6 +352,7 @@ def roc_auc(
         )
     if multi_class == "ovr":
         return _averaged(score, average, n_columns, classes)
+    # Pairs of labels.
     if average not in ("macro", "weighted"):
         raise ValueError(
             f"average must be 'macro' or 'weighted' for multi_class='ovo'. Got {average!r} instead."

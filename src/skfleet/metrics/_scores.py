@@ -154,10 +154,12 @@ def _public(
     name: str, what: str, words: tuple[str, str, str], passes: str, returned: str | None = None
 ) -> Any:
     """Return a metric for lazy values that delegates to scikit-learn's for others."""
+    # Arguments are named by scikit-learn's signature, which may change between its releases.
     reference = _reference(name)
     signature = inspect.signature(reference)
     true, predicted = list(signature.parameters)[:2]
     values = (true, predicted, "sample_weight")
+    # Labels may be text, numbers may not.
     kinds = {"true_is_number": words is _TARGETS, "predicted_is_number": words is not _LABELS}
 
     def score(*args: Any, **kwargs: Any) -> Any:
@@ -165,6 +167,7 @@ def _public(
         y_true, y_pred = bound.arguments[true], bound.arguments.get(predicted)
         weight = bound.arguments.get("sample_weight")
         check_rows(**{true: y_true, predicted: y_pred, "sample_weight": weight})
+        # Values of this process are scikit-learn's own affair, its errors and warnings included.
         if not any(map(is_lazy, (y_true, y_pred, weight))):
             # Without its array API dispatch, scikit-learn takes arrays on the host only.
             if not get_config()["array_api_dispatch"]:
@@ -176,6 +179,7 @@ def _public(
         y_true, y_pred, weight = check_pair(y_true, y_pred, weight, **kinds)
         return lazy_score(name, y_true, y_pred, weight, options)
 
+    # To readers and to `inspect` the function is as if it were written out.
     wide = " or (n_samples, n_outputs)"
     score.__name__ = score.__qualname__ = name
     score.__module__ = "skfleet.metrics"

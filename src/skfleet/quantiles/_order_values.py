@@ -293,16 +293,20 @@ class _ColumnSearch:
 
         Its half width is some standard deviations of a rank in the sample.
         """
+        # The rank of each target is known within its gap between knots. Of the gap's values the
+        # sample has some, whose weight has a standard deviation about that share.
         t = targets[self.pending]
         gap, first, end, low, high = self._gaps(t)
         squares = total = self._weight_of(end) - self._weight_of(first)
         if self.weights is not None:
             squares = np.concatenate([[0.0], np.cumsum(self.weights**2)])
             squares = squares[end] - squares[first]
+        # A gap without weight has no share: NaN becomes 0 below.
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.clip((t - low) / (high - low), 0.0, 1.0)
             spread = deviations * np.sqrt(share * (1 - share) * squares)
             spread += MARGIN * np.where(total > 0, squares / total, 0.0)
+        # Ends one value further out than the spread; beyond the sample, the gap's own knots.
         middle = self._weight_of(first) + np.nan_to_num(share) * total
         left = self._place_of(middle - spread, "right") - 2
         right = self._place_of(middle + spread)
@@ -317,12 +321,14 @@ class _ColumnSearch:
             ]
         )
         knots = np.unique(ends)
+        # Numbers of the new knots at which brackets begin and end, -1 and `len(knots)` without one.
         before = np.full(len(t), -1)
         before[gap > 0] = np.searchsorted(knots, self.knots[gap[gap > 0] - 1])
         before[left >= 0] = np.searchsorted(knots, self.values[left[left >= 0]])
         after, inner = np.full(len(t), len(knots)), gap < len(self.knots)
         after[inner] = np.searchsorted(knots, self.knots[gap[inner]])
         after[right >= 0] = np.searchsorted(knots, self.values[right[right >= 0]])
+        # Brackets overlap: a gap is collected once where any of them covers it.
         depth = np.zeros(len(knots) + 2, dtype=np.int64)
         np.add.at(depth, before + 1, 1)
         np.add.at(depth, after + 1, -1)

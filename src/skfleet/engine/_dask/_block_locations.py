@@ -59,17 +59,20 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     Of one worker, blocks in memory are one group; of a GPU worker, as many as take a part of its
     device's memory. Those on its disk are one for each thread, which maps one at a time.
     """
+    # Blocks that are loaded for the pass can run anywhere: the scheduler chooses.
     workers = scheduler_workers(client, max_age=DESCRIPTION_SECONDS)
     on_workers = [block for block in blocks if is_on_worker(block)]
     n_threads = sum(worker["nthreads"] for worker in workers.values())
     single = runs_of_pieces([block for block in blocks if not is_on_worker(block)], n_threads)
     if not on_workers:
         return single
+    # One question for all blocks, since each is a round trip.
     futures = {f.key: f for block in on_workers for f in futures_of(block)}
     holders = client.who_has(list(futures.values()))
     threads = client.nthreads()
     groups: dict[str, list[BlockRef]] = {address: [] for address in threads}
     lost = []
+    # A block's parts may be on several workers, and a part on more than one.
     for block in on_workers:
         n_parts: dict[str, int] = defaultdict(int)
         for future in futures_of(block):
@@ -86,6 +89,7 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
             min(groups.values(), key=len).append(block)
         else:
             single.append([block])
+    # A task for each worker, unless all of its blocks at a time would be too many.
     split = []
     for address, group in groups.items():
         parts = split_mapped(group, threads[address])

@@ -342,6 +342,7 @@ class DaskEngine:
 
         Blocks that do not fit are written to the workers' disks, where that is allowed and faster.
         """
+        # Blocks that workers have already, or that come from this process, stay as they are.
         unloaded = [block for block in rows.blocks if not is_persisted(block)]
         if not unloaded:
             yield rows
@@ -349,6 +350,7 @@ class DaskEngine:
         progress = current_fit_progress()
         if progress is not None:
             progress.begin_stage("loading", len(unloaded))
+        # Memory, else the disks, else nothing: then each pass loads the blocks.
         probe = Probe(self, replace(rows, blocks=tuple(unloaded)))
         in_memory = self._fits_in_memory(probe)
         shares_subgraph = has_shared_subgraph(unloaded)
