@@ -219,6 +219,7 @@ class BoostedEstimator(DocumentationLink):
     # 4. The ranks train, in processes beside the workers; without a cluster one does, here.
     def _fit_on_blocks(self, inputs: FitInputs) -> Any:
         with unchanged_on_failure(self), ExitStack() as stack:
+            # Everything that can be refused without a task.
             self._check_own_parameters()
             check_two_dims(meta_of(inputs.X))
             self._check_inputs(inputs)
@@ -226,6 +227,7 @@ class BoostedEstimator(DocumentationLink):
             engine = engine_for(rows, self)
             if self._fit_on_one_worker(engine, rows, inputs):
                 return self
+            # Where the ranks run: in this process, or beside the workers, on GPUs inside them.
             if engine.is_local:
                 rows = stack.enter_context(engine.persist(rows))
                 launcher: Any = LocalLauncher(engine, self._rank_class())
@@ -240,6 +242,7 @@ class BoostedEstimator(DocumentationLink):
                     n_threads=self._n_threads(),
                     in_workers=self._has_gpu(),
                 )
+            # Rows are stored once: ranks that start again after a loss read them from the disks.
             launcher.prepare()
             stored = self._store(launcher, rows.blocks)
             evals = [
@@ -247,6 +250,7 @@ class BoostedEstimator(DocumentationLink):
                 for part in inputs.eval_parts or ()
             ]
             self._check_stored(stored, evals)
+            # Blocks are not divided among ranks before their lengths are known.
             n_ranks = count_ranks(len(launcher.threads), stored)
             logger.info(
                 "%s is trained on %d rows by %d ranks", type(self).__name__, stored.n_rows, n_ranks

@@ -267,6 +267,7 @@ class LightGBMEstimator(BoostedEstimator):
         n_ranks: int,
         fits_in_memory: bool,
     ) -> None:
+        # LightGBM has no way to hold binned rows on a disk.
         if not fits_in_memory:
             raise ValueError(
                 "the binned rows of a rank must fit into the memory of a worker. Got "
@@ -276,11 +277,15 @@ class LightGBMEstimator(BoostedEstimator):
         options = inputs.options
         labels = stored.labels if self._has_labels else None
         check_labels(labels)
+        # Parameters as a fit of LightGBM resolves them, from the labels that the survey found.
         plain, params, metrics, objective = self._configure(labels, options)
         n_rounds, callbacks = params["num_iterations"], list(options.get("callbacks", ()))
+        # What training goes on from, and is measured on.
         model = _as_booster(options.get("init_model"))
         names = _eval_names(evals, options.get("eval_names"))
         class_weights = options.get("eval_class_weight")
+        # What every rank gets. Each evaluation set lies whole on one rank, where its metrics are
+        # those of a single machine.
         job = LightGBMJob(
             params=_rank_params(params, n_ranks),
             n_rounds=n_rounds,
@@ -302,6 +307,7 @@ class LightGBMEstimator(BoostedEstimator):
             model=None if model is None else model.model_to_string(num_iteration=-1),
             n_rounds_before=0 if model is None else model.current_iteration(),
         )
+        # The other callbacks see metrics of all ranks, which only the driver has.
         monitor = LightGBMMonitor(
             [c for c in callbacks if not getattr(c, "before_iteration", False)],
             params,
@@ -311,12 +317,14 @@ class LightGBMEstimator(BoostedEstimator):
         class_weight = class_weight_of(plain)
         library = LightGBMTraining(job, stored, class_weight, names)
         trained = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
+        # The booster without the network of the ranks, which a user's process could not join.
         text = with_parameters(trained.decode(), _LOCAL_VALUES)
         if monitor.best_iteration:  # LightGBM keeps the rounds until then
             text = first_rounds(text, monitor.best_iteration)
         booster = lightgbm.Booster(model_str=text)
         booster.params = params
         booster.best_iteration, booster.best_score = monitor.best_iteration, monitor.best_score
+        # A plain estimator around the booster decides what is learned, as after its own fit.
         meta = meta_of(inputs.X)
         set_booster(
             plain,

@@ -108,6 +108,7 @@ class RankTraining:
 
     def _train(self, group: Any) -> bytes:
         """Train from the last snapshot to the end, and return the booster."""
+        # Every rank gets its own rows and what is common: each bins them, and loads the snapshot.
         snapshot = self._snapshot
         rows = [self._rows_of(rank) for rank in range(self.n_ranks)]
         links = self.library.link(group, rows)
@@ -126,6 +127,7 @@ class RankTraining:
                 for rank in range(self.n_ranks)
             ],
         )
+        # Segments: between them the ranks are known to live, and the driver may stop them.
         n_done = snapshot.n_done
         while n_done < self._n_final:
             n_segment, takes_snapshot = self._plan_segment(n_done)
@@ -134,16 +136,19 @@ class RankTraining:
                 [(n_segment, takes_snapshot)] * self.n_ranks,
                 seconds=PATIENCE * n_segment * self._seconds_per_round,
             )
+            # Ranks have the same trees: one answers for all, but for metrics that only some have.
             first = results[0]
             log = self.library.collect(results, n_done)
             if log:
                 self._seconds_per_round = first["seconds"] / len(log)
+            # The monitor may end training within the segment, whose later rounds `finish` cuts off.
             for number, scores in enumerate(log, n_done):
                 if number < self._n_final:
                     self._update(number, scores)
             n_done += len(log)
             if first["stops"]:
                 self._n_final = min(self._n_final, n_done)
+            # From here on a lost worker costs only the rounds that follow.
             if "snapshot" in first:
                 self._snapshot = Snapshot(first["snapshot"], n_done, first["history"])
                 if self.checkpoint is not None:

@@ -256,6 +256,7 @@ class XGBoostEstimator(BoostedEstimator):
                 "the binned rows of a rank do not fit into the memory of a worker: XGBoost holds "
                 "them on the disk, which is slower; more workers, or smaller max_bin, avoid that"
             )
+        # Parameters as a fit of XGBoost resolves them, from the labels that the survey found.
         labels = stored.labels if self._has_labels else None
         check_labels(labels)
         params, objective = self._booster_params(labels)
@@ -263,9 +264,13 @@ class XGBoostEstimator(BoostedEstimator):
             self, inputs.options.get("xgb_model"), params, inputs.options.get("feature_weights")
         )
         self._set_query_weights(stored, evals, inputs)
+        # What training goes on from; ranks get it as bytes.
         booster = _as_booster(model)
+        # Callbacks that stop or print run in the driver: all ranks must stop after the same round.
         stops = (EarlyStopping, EvaluationMonitor)
         callbacks = list(self.callbacks or ())
+        # What every rank gets. Each evaluation set lies whole on one rank, where its metrics are
+        # those of a single machine.
         job = XGBoostJob(
             params=params,
             n_ranks=n_ranks,
@@ -294,15 +299,19 @@ class XGBoostEstimator(BoostedEstimator):
         )
         library = XGBoostTraining(job)
         n_rounds = self.get_num_boosting_rounds()
+        # All rounds, over as many losses of workers as are allowed.
         data = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
         monitor.finish()
+        # The attributes by which `predict` knows the best round, which slicing removes.
         trained = pickle.loads(data)
         trained.set_attr(**monitor.attributes)
         if monitor.save_best:
             attributes = monitor.attributes
             trained = trained[: int(attributes["best_iteration"]) + 1]
             trained.set_attr(**attributes)
+        # A rank's number of threads is not that of the process that predicts.
         trained.set_param({"nthread": self.n_jobs or 0})
+        # The fitted attributes, as XGBoost's estimators name them.
         state: dict[str, Any] = {"_Booster": trained, "_labels": labels}
         if labels is not None:
             state["n_classes_"] = len(labels)

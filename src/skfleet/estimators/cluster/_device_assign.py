@@ -61,8 +61,10 @@ def _by_tiles(
     """Compute the outputs of the kernel by matrix products, a tile of rows at a time."""
     xp, on_device, double = namespace(X), device(X), FLOAT64
     (n, d), k = X.shape, centers.shape[0]
+    # Rows in a tile: as many as have room with their distances to all centres and their copies.
     step = max(1, TILE_BYTES // (dtype_of(X).itemsize * (3 * k + 4 * d)))
     minus_2_centers = -2 * centers.T
+    # Sums stay on the device until the end: to fetch one would wait for the tile.
     numbers = xp.arange(k, dtype=xp.int32, device=on_device)
     labels, distances = [], []
     total_inertia = xp.zeros((), dtype=xp.float64, device=on_device)

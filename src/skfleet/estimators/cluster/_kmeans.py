@@ -161,16 +161,20 @@ class KMeans(CenterModel):
 
         X is for a callable `init`.
         """
+        # Where to start from, checked before any pass.
         fixed_centers = self._init_centers(rows)
         kind = self.init if isinstance(self.init, str) else "given"
         rng = check_random_state(self.random_state)
         init = CentroidInit(kind, self.n_clusters, self._n_inits(10), rng)
         with engine.persist(rows) as persisted:
+            # Rows are drawn by their numbers, for which blocks must have known lengths.
             rows = with_row_offsets(engine, persisted)
             self._check_n_rows(rows.n_rows)
             with_bounds = self.algorithm != "lloyd"
             if with_bounds or not rows.on_dask:  # or labels, for rows in this process
                 rows = engine.with_block_cache(rows)
+            # Means and variances: the scale of `tol` and of rounding. Dense rows are taken about
+            # their mean, so that an offset costs distances no digits.
             columns = init.first_pass(engine, rows)
             # The first pass has looked for NaN and infinity.
             rows = replace(rows, checked=True)
@@ -185,6 +189,7 @@ class KMeans(CenterModel):
                 with_bounds=with_bounds,
                 verbose=bool(self.verbose),
             )
+            # Starts one after the other. Each may use what a pass over the rows has cached.
             best = None
             for number in range(init.n_init):
                 centers = fixed_centers
@@ -199,6 +204,7 @@ class KMeans(CenterModel):
                 # The labels of a run are in the cache until the next one overwrites them.
                 if best is None or result.inertia < best.inertia:
                     best, labels = result, None if rows.on_dask else labels_from_cache(rows)
+        # As in scikit-learn, empty clusters are a warning, not an error.
         n_distinct = int(np.count_nonzero(best.n_members))
         if n_distinct < self.n_clusters:
             warn(

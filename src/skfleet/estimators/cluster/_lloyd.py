@@ -46,6 +46,7 @@ class LloydSolver:
         """Iterate from `centers` to convergence."""
         if self.verbose:
             print("Initialization complete")
+        # Cached bounds are of earlier centres, and hold with the way of each since then.
         center_movement = np.zeros(len(centers)) if self.with_bounds and len(centers) > 1 else None
         # A separate last pass would load all rows again; from local disks that costs less than to
         # sum up distances in every pass.
@@ -56,6 +57,7 @@ class LloydSolver:
             result = map_reduce(self.engine, LLOYD, self.rows, step)
             if self.verbose:
                 print(f"Iteration {n_iter - 1}, inertia {result.inertia}.")
+            # New centres are the means of their rows.
             sums, weights = result.sums, result.weights
             check_total_weight(float(weights.sum()))
             if (weights == 0).any():
@@ -71,6 +73,7 @@ class LloydSolver:
                 if step.final:
                     return LloydResult(centers, result.inertia, n_iter, result.n_members)
                 break
+            # The next iteration, or the end within the tolerance.
             if center_movement is not None:
                 center_movement = center_movement + movement_bounds(centers, moved, self.rows.dtype)
             centers = moved

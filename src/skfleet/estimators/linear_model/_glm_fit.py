@@ -195,12 +195,14 @@ def fit_glm(
         # Few rows leave directions that only the penalty keeps short, less than rounding in single
         # precision does.
         rows = replace(rows, dtype=FLOAT64)
+    # 1. The solver: what a Hessian costs depends on how fast the rows are read and multiplied.
     size = n_features + model.fit_intercept
     out_of_core = engine.is_out_of_core(rows)
     max_newton_coef = MAX_NEWTON_COEF_SPARSE if rows.is_sparse else MAX_NEWTON_COEF
     max_newton_coef = MAX_NEWTON_COEF_OUT_OF_CORE if out_of_core else max_newton_coef
     solver = _solver_for(model, loss.n_outputs * size, max_newton_coef)
 
+    # Coefficients are in one vector: by output, the intercept last.
     def per_coefficient(of_columns: np.ndarray, of_intercept: float) -> np.ndarray:
         one = np.append(of_columns, of_intercept) if model.fit_intercept else of_columns
         return np.tile(one, loss.n_outputs)
@@ -212,6 +214,7 @@ def fit_glm(
             return unscaled, np.zeros(loss.n_outputs)
         return round_coef(unscaled, scaling.shift, coef[:, n_features], dtype)
 
+    # 2. Scaling of columns and penalties.
     options: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
     if solver is lbfgs:
         # Its convergence depends on the condition of loss plus penalty.
@@ -231,21 +234,26 @@ def fit_glm(
         labels=labels,
         fit_intercept=model.fit_intercept,
     )
+    # 3. The start: the last fit, else the solution on a sample, else the null model.
     start = null.coef
     if model.start is not None:
         start = _scaled_coef(*model.start, scaling, fit_intercept=model.fit_intercept)
     # BLAS threads keep spinning after a small system is solved, when the next pass needs the cores.
     with limit_threadpools(1):
+        # A start near the solution lets Newton's method go on with its first Hessian. Where each
+        # pass loads the rows, the Hessian comes with the pass at little cost.
         if summary.samples and model.start is None:
             start = _warm_start_on_sample(summary.samples, objective, penalty, null, solver)
             if solver is newton:
                 is_loaded = out_of_core and not are_cached(rows)
                 options["reuse_hessian"] = start is not null.coef and not is_loaded
+        # The tolerance refers to the null model, where no evaluation falls with this start.
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         if solver is lbfgs and (callback := model.callback) is not None:
             options["callback"] = lambda coef: callback(*unscaled(coef))
         solved: Solution = solver(objective, penalty, start, null, **options)
+    # 4. Report, and undo the scaling.
     if model.verbose:
         state = "converged" if solved.converged else "did not converge"
         print(f"{solved.solver} {state} in {solved.n_iter} iterations.")

@@ -306,6 +306,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
 
         {returns_fitted}
         """
+        # The number of targets is that of the labels, which only the pass finds.
         alpha = self._check_parameters(None)
         check_class_weight(self.class_weight)
         check_rows(X=X, y=y)
@@ -327,6 +328,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
                 balanced = weights_of_classes("balanced", counts._replace(weight=counts.n_rows))
                 weights = dict(zip(counts.labels.tolist(), balanced, strict=True))
 
+            # One pass finds the labels and sums the products of each with the columns.
             def reduce_rows(kind: ProductKind, rows: RowBlocks) -> ClassProducts:
                 combine = partial(combine_class_products, kind)
                 reduction = product_reduction(class_products, rows, combine)
@@ -336,10 +338,12 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
                 check_total_weight(products.sums.weight)
                 return [products.sums if self.fit_intercept else products.sums.uncentered()]
 
+            # Sums in single precision, and again in double where the system turns out to need that.
             products = accurate_products(rows, rows.n_rows, reduce_rows, systems, alpha=alpha)
         classes, sums = products
         check_classification_targets(np.eye(2) if is_multilabel else classes)
         check_total_weight(sums.weight)
+        # Of two classes one target decides; the other is its negative.
         if len(classes) == 2 and not is_multilabel:
             sums = sums.select_targets([1])
         # From indicators of 0 and 1 to targets of -1 and 1, and of -1 for one class alone.

@@ -171,6 +171,7 @@ class BaseSGD(SparseCoefficients):
     def _check_parameters(self, *, for_partial_fit: bool = False) -> None:
         """Raise for invalid parameters."""
         check_option("loss", self.loss, self._losses)
+        # Options and ranges of single parameters.
         if self.penalty is not None:
             check_option("penalty", self.penalty, PENALTIES)
         check_option("learning_rate", self.learning_rate, LEARNING_RATES)
@@ -186,6 +187,7 @@ class BaseSGD(SparseCoefficients):
         check_in_interval("epsilon", self.epsilon, 0)
         check_in_interval("eta0", self.eta0, 0, open="lr")
         check_in_interval("power_t", self.power_t, -np.inf, open="lr")
+        # In scikit-learn's words, by which users may filter it.
         if self.power_t < 0:
             warn(
                 "Negative values for `power_t` are deprecated in version 1.8 and will raise an "
@@ -193,10 +195,12 @@ class BaseSGD(SparseCoefficients):
                 FutureWarning,
             )
         check_in_interval("validation_fraction", self.validation_fraction, 0, 1, open="lr")
+        # An int is the number of rows after which averaging begins; True is one by type.
         if not isinstance(self.average, bool | np.bool_):
             check_positive_int("average", self.average)
         if not isinstance(self.batch_size, str) or self.batch_size != "auto":
             check_positive_int("batch_size", self.batch_size)
+        # Combinations that no step size could be computed for.
         if self.learning_rate == "optimal" and self.alpha == 0:
             raise ValueError(
                 "alpha must be above 0 where learning_rate is 'optimal', which it makes. Got 0 "
@@ -208,6 +212,7 @@ class BaseSGD(SparseCoefficients):
                 f"{self.learning_rate!r}. "
                 f"Got {self.loss!r} instead. Choose another learning_rate for it."
             )
+        # A call of `partial_fit` has no epochs to stop between.
         if for_partial_fit and self.early_stopping:
             raise ValueError(
                 "early_stopping must be False for partial_fit. Got True instead. Use fit, or "
@@ -287,6 +292,7 @@ class BaseSGD(SparseCoefficients):
         Without validation rows, early stopping holds some of the rows out. With them the weights of
         the best epoch are stored too.
         """
+        # Rows to validate on: given ones, or a part of the rows with early stopping.
         rng, prepare, best = check_random_state(self.random_state), None, None
         config = self._descent(track_objective=True)
         if validation is not None:
@@ -294,6 +300,7 @@ class BaseSGD(SparseCoefficients):
         elif self.early_stopping:
             rows = with_row_offsets(engine, rows)
             prepare, validation = self._split_holdout(engine, rows, rng)
+        # Without a tolerance the number of passes is known, for the progress bar.
         stopping = EarlyStopping(self.n_iter_no_change, self.tol, len(weights.intercept))
         if self.tol is None:
             expect_passes(self.max_iter * (1 if validation is None else 2))
@@ -303,6 +310,7 @@ class BaseSGD(SparseCoefficients):
             active = stopping.active
             part = self._epoch(engine, config, outputs, rng, rows, weights, active, prepare)
             rows = replace(rows, checked=True)
+            # Infinity or NaN never leaves the weights again: further epochs would be wasted.
             weights = _merge_outputs(weights, part, active)
             if not all(np.isfinite(v).all() for v in (part.coef, part.intercept)):
                 raise ValueError(
@@ -317,6 +325,7 @@ class BaseSGD(SparseCoefficients):
                 score = _score(*validation, part, outputs, active)
             if best is not None:
                 best.update(n_iter, weights, score, active)
+            # The record of the epoch. `t` goes on through warm starts, which saw other rows.
             n_seen, loss = int(weights.t - first_t), float(np.mean(part.value)) / part.n_rows
             mean_score = np.nan if validation is None else float(np.mean(score))
             seconds = time.monotonic() - start_time
@@ -339,6 +348,7 @@ class BaseSGD(SparseCoefficients):
                 "Increase max_iter to improve the fit.",
                 ConvergenceWarning,
             )
+        # Before the best epoch is set, since this drops that of an earlier fit.
         self._set_weights(weights, rows.dtype, n_iter)
         self.history_ = history_of(epochs)
         if best is not None:

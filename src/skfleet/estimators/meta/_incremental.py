@@ -385,6 +385,7 @@ class Incremental(ParallelPostFit):
 
         Early stopping holds some of the rows out, unless there are others that are scored.
         """
+        # Rows to score: given ones, or a holdout, drawn by a seed that a resumed fit has too.
         seed = int(fit_state.seeds[-1])
         scorer = prepare = None
         start_time = time.monotonic() - fit_state.seconds
@@ -396,6 +397,7 @@ class Incremental(ParallelPostFit):
             holdout = draw_holdout(engine, rows, self.validation_fraction, seed, labels)
             scored_rows = engine, validation_rows(engine, rows, holdout)
             prepare = partial(training_rows, holdout=holdout)
+        # Go on where a fit was interrupted, in the middle of an epoch too.
         n_samples_seen = self.n_samples_seen_ if fit_state.epoch or fit_state.n_batches_done else 0
         while fit_state.epoch < self.epochs:
             state = PartialFitState(model, n_samples_seen)
@@ -410,11 +412,13 @@ class Incremental(ParallelPostFit):
                     self._fit_state = fit_state
                     self._set_history(fit_state)
                 raise
+            # The epoch is over, whatever its score is.
             fit_state.epoch, fit_state.n_batches_done = fit_state.epoch + 1, 0
             score = np.nan
             if scorer is not None and scored_rows is not None:
                 score = validation_score(*scored_rows, model, scorer)
             fit_state.record_score(model, n_samples_seen, score)
+            # The record of the epoch, with the seconds of the fits that it resumes.
             seconds = time.monotonic() - start_time
             record = epoch_record(fit_state.epoch, n_samples_seen, loss_of(model), score, seconds)
             fit_state.history.append(record)
@@ -423,6 +427,7 @@ class Incremental(ParallelPostFit):
             stopping = fit_state.early_stopping
             if stopping is not None and stopping.update(score).all():
                 break
+        # There is nothing left to resume.
         self._fit_state, self._best_epoch = None, fit_state.best
         self._set_history(fit_state)
         return self

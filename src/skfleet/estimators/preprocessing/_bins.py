@@ -52,6 +52,7 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
         # raises for invalid numbers of bins
         rows = np.tile([[0.0], [1.0]], self.n_features_in_)
         n_bins = stock_estimator(self, strategy="uniform", subsample=None).fit(rows).n_bins_
+        # The first pass: extremes, a sample for quantiles, lengths of blocks, rows if they are few.
         subsample = sys.maxsize if self.subsample is None else self.subsample
         in_memory = 0 if self._is_iterative or self.strategy != "kmeans" else subsample
         reductions = [
@@ -68,6 +69,8 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
             # raises for methods of quantiles that take no weights
             two_bins = stock_estimator(self, subsample=None, n_bins=2)
             two_bins.fit(np.arange(2.0)[:, None], sample_weight=np.ones(2))
+        # scikit-learn itself finds the edges wherever rows suffice that are here: drawn ones, all
+        # of few, or the two extremes.
         fitted = stock_estimator(self, subsample=None)
         if lengths.n_rows > subsample:
             indices = resample(
@@ -83,12 +86,14 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
         elif self.strategy == "uniform":
             fitted.fit(np.stack([summary.low, summary.high]))
         elif self.strategy == "quantile":
+            # Columns may have different numbers of bins: NaN are levels that are left out.
             levels = np.full((n_bins.max() + 1, len(n_bins)), np.nan)
             for j, n in enumerate(n_bins):
                 levels[: n + 1, j] = np.linspace(0, 100, n + 1)
             edges = yield from quantiles_after(
                 name, columns_of, summary, levels, self.quantile_method
             )
+            # As in scikit-learn: weighted quantiles in the rows' type, others in double precision.
             edge_dtype = edges.dtype if is_weighted else np.float64
             _fit_edges(fitted, list(edges.T), n_bins, summary.low.dtype, edge_dtype)
         else:
