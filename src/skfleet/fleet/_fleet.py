@@ -175,6 +175,7 @@ class Fleet:
                 "asynchronous must be False. Got True instead. "
                 "Use distributed.Client(asynchronous=True) for work that does not pass here."
             )
+        # Parameters of a cluster that is yet to be started, which an address contradicts.
         self._cluster: Cluster | None = None
         self._is_ours = address is None
         only_local: dict[str, Any] = {
@@ -191,12 +192,14 @@ class Fleet:
             "dashboard_address": dashboard_address,
         }
         if address is None:
+            # A local cluster: workers take seconds, for which the user gets a line.
             if timeout is not None:
                 raise _conflicting_parameter("timeout", timeout, "without an address")
             waits_for = "worker processes to start; each imports its libraries" if processes else ""
             with _line_if_slow(waits_for or "the scheduler to start"):
                 self._cluster = start_local_cluster(**only_local, security=security)
             try:
+                # No process is left behind where the client cannot connect, or memory is too small.
                 self.client = FleetClient(self._cluster)
                 if processes:
                     check_free_memory(self.client)
@@ -205,6 +208,7 @@ class Fleet:
                 raise
             log_failures(self.client)
         else:
+            # A cluster of someone else's: parameters that would silently do nothing are refused.
             defaults = Fleet.__init__.__kwdefaults__
             for name, value in only_local.items():
                 if value != defaults[name]:

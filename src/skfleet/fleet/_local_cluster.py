@@ -172,6 +172,7 @@ def start_local_cluster(
 ) -> _LocalCluster:
     """Start a scheduler and workers on the loopback interface; see `Fleet` for the parameters."""
     if processes:
+        # Refused before anything starts: every worker process imports the script.
         _check_can_spawn()
         _check_script_is_readable()
     elif env:
@@ -180,14 +181,17 @@ def start_local_cluster(
             "Set os.environ: the workers are threads of this process."
         )
     per_worker = None if resources is None or isinstance(resources, Mapping) else list(resources)
+    # Encrypted only on request, with a certificate of this fleet alone.
     if isinstance(security, bool) or security is None:
         security = Security.temporary() if security else Security()
     protocol = _resolve_protocol(protocol, security, processes)
+    # GPUs first: CPU workers fill the cores that those leave.
     devices = _resolve_gpus(gpus, cpus, n_workers, resources, processes)
     n_workers = n_workers if cpus is None else cpus
     n_workers, threads = _resolve_worker_counts(
         n_workers, threads_per_worker, processes, per_worker, len(devices)
     )
+    # "auto" divides this machine's memory between workers of both kinds.
     gpu_memory_limit = memory_limit
     if memory_limit == "auto":
         memory_limit, gpu_memory_limit = split_memory(MEMORY_LIMIT, n_workers, len(devices))
@@ -195,17 +199,21 @@ def start_local_cluster(
             memory_limit = MEMORY_LIMIT
     if processes:
         check_memory_limit(memory_limit if n_workers else gpu_memory_limit)
+    # Options of the scheduler and of every worker.
     host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
     common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
     # The HTTP server starts in any case, and by default listens beyond the loopback interface.
     no_dashboard = {"dashboard": False, "dashboard_address": f"{_LOOPBACK}:0"}
     has_dashboard = dashboard_address is not None and find_spec("bokeh") is not None
+    # Only an address of the user's own is worth a warning: the default one asks for nothing.
     if dashboard_address not in (None, DASHBOARD) and not has_dashboard:
         warn(missing_extra("dashboard_address", "bokeh", "ui"))
+    # A bare port would listen on all interfaces.
     if has_dashboard and ":" not in str(dashboard_address).strip(":"):
         dashboard_address = f"{_LOOPBACK}:{str(dashboard_address).strip(':')}"
     dashboard = {"dashboard": True, "dashboard_address": dashboard_address}
     scheduler = {**common, "port": 0, **(dashboard if has_dashboard else no_dashboard)}
+    # Options of a CPU worker; those of a GPU worker are written over them below.
     worker = {
         **common,
         **no_dashboard,
@@ -214,6 +222,7 @@ def start_local_cluster(
         "resources": dict(resources) if isinstance(resources, Mapping) else {"CPU": threads},
         "silence_logs": logging.WARN,
     }
+    # CPU workers see no GPU, unless the user says by `resources` alone what they are.
     gpu_env = NO_GPU_ENV if processes and (devices or (gpus == 0 and resources is None)) else {}
     if processes:
         worker["env"] = _environment(threads, memory_limit, {**gpu_env, **(env or {})})
@@ -225,6 +234,9 @@ def start_local_cluster(
             options["plugins"] = (FailureReporter(),)  # one for each worker in this process
         return {"cls": _FleetNanny if processes else Worker, "options": {**worker, **options}}
 
+    # A worker that imports a script without a main guard leaves a mark in a folder, by which this
+    # process knows the reason. The folder is gone when further workers are added, so only the first
+    # ones are told of it.
     with _report_missing_main_guard(processes) as mark:
         initial = {"env": {**worker["env"], **mark}} if processes else {}
         labels = [worker["resources"]] * n_workers if per_worker is None else map(dict, per_worker)
@@ -256,6 +268,7 @@ def start_local_cluster(
             silence_logs=logging.WARN,
             name="fleet",
         )
+        # Plugins of the scheduler, before a client can submit anything.
         running: Any = cluster.scheduler
         running.add_plugin(_WorkerDeaths(running))
         running.add_plugin(_QuietShuffles())

@@ -108,6 +108,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         self : object
             Fitted search.
         """
+        # Invalid arguments are refused before rows move or a cluster is asked.
         is_bool = isinstance(self.share_fits, (bool, np.bool_))
         if not is_bool and not _is_approximate(self.share_fits):
             raise ValueError(
@@ -120,9 +121,11 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         check_scorer(self.scoring)
         check_early_stopping(self, y, params)
         if self.scoring is None:
+            # The estimator must then have a score of its own.
             check_scoring(self.estimator)
         check_input_rows(self.estimator, X, y, type(self).__name__)
         with fleet_backend():
+            # Rows and the checkpoint that may already have their fits.
             original = {"X": X, "y": y, **params}
             X, y, params = prepare_rows(self.estimator, X, y, params)
             prepared = {"X": X, "y": y, **params}
@@ -131,6 +134,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                 {name: original[name] if is_lazy(v) else v for name, v in prepared.items()}
             )
             n_recorded = 0 if checkpoint is None else len(checkpoint.results)
+            # What the backend must know of the search; scikit-learn's `fit` passes none of it.
             run = SearchContext(
                 share_fits=bool(self.share_fits) if is_bool else self.share_fits,
                 records=checkpoint,
@@ -142,6 +146,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                 refits=bool(self.refit),
                 gathered_bytes=gathered_bytes(original["X"], X),
             )
+            # Joblib's own workers know neither Dask rows nor validation rows.
             has_own_fits = run.fit_in_driver or self.early_stopping is not None
             try:
                 with (
@@ -153,6 +158,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                     rows = {name: as_indexable(values) for name, values in params.items()}
                     super().fit(as_indexable(X), as_indexable(y), **rows)  # type: ignore[misc]
             except KeyboardInterrupt:
+                # Candidates that were scored on all splits are results too.
                 if set_results(self, run.evaluations):
                     self._set_uses(run)
                     raise KeyboardInterrupt from None  # the traceback shows only where it waited
@@ -160,7 +166,9 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                     "no candidate had been scored on all splits, so the search has no results"
                 ) from None
             self._set_uses(run)
+        # Answers come in the container that the user passed, not in that which was prepared.
         self._answer_as(original["X"])
+        # A checkpoint that did not serve is the sign of a search that is not reproducible.
         if n_recorded and not run.n_checkpoint_fits:
             warn(
                 f"checkpoint={self.checkpoint!r} has {n_recorded} fits, and none of them was asked "

@@ -43,6 +43,7 @@ def report_data_memory(
 
     Nothing is known of rows of unknown size, and of those of a search in this process.
     """
+    # Sizes: of all rows, of a block, of a batch, and of what the first steps of a pipeline learn.
     n_bytes = rows.n_bytes if rows.on_dask else sum(map(block_bytes, rows.blocks))
     if engine.is_local or not n_bytes or not rows.n_rows:
         return
@@ -57,6 +58,7 @@ def report_data_memory(
     # rows to learn are concatenated, and go through one step after the other
     learned = n_bytes if is_replicated else largest
     preprocessing = int(2 * learned) if n_steps else 0
+    # For each process: raise where not even one candidate has room, else estimate the peak.
     peaks = {}
     for address, process in processes.items():
         n_slots = process.n_slots if n_jobs is None else min(process.n_slots, n_jobs)
@@ -70,6 +72,7 @@ def report_data_memory(
         peaks[address] = max(least, min(peak, int(PLANNED_FRACTION * process.limit)))
     if not peaks:
         return
+    # One line, on the process that comes closest to its limit.
     address = max(peaks, key=lambda address: peaks[address] / processes[address].limit)
     process = processes[address]
     driver = None

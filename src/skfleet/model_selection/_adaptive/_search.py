@@ -186,26 +186,33 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         """
         check_parameters(self)
         check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
+        # Few, and each task needs them.
         if "classes" in params:
             params["classes"] = fetch(params["classes"])
+        # Before any row moves: every call of `partial_fit` would fail.
         if y is None and get_tags(self.estimator).target_tags.required:
             raise ValueError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None. Pass y."
             )
         scorer = self._scorer()
+        # Two seeds, so that neither data nor candidates depend on what the other draws.
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         engine = self._engine(X)
+        # Candidates, which are checked against estimator and workers before data are placed.
         source, schedule = self._candidates(engine, int(seeds[1]))
+        # Parameters per row are cut with the rows; the others go to every call as they are.
         learn_params, score_params = self._route_params(params)
         classes = learn_params.pop("classes", None)
         per_sample, constant = split_per_sample({**learn_params, **score_params}, X)
         weight = per_sample.pop("sample_weight", None)
         names = ["sample_weight"] * (weight is not None) + list(per_sample)
+        # Batches are rows, and other sparse formats have none that could be sliced.
         sliceable = X.tocsr() if is_sparse(X) else X
         blocks = row_blocks(sliceable, y, weight, per_sample=per_sample, dtype=None)
         fit_params = {name: value for name, value in constant.items() if name in learn_params}
         fit_params |= classes_for_partial_fit(last_step(self.estimator), y, classes)
+        # Before the data are placed too: a checkpoint of another search ends this one.
         checkpoint, models = self._open_checkpoint(engine, X, y, params)
         stratify = is_classifier(self.estimator) and y is not None
         report_data_memory(
@@ -216,6 +223,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             batch_size=self.batch_size,
             n_jobs=None if self.n_jobs in (None, -1) else self.n_jobs,
         )
+        # Blocks that fit stay loaded for the search, and are released with it.
         with engine.persist(blocks) as persisted:
             data = place_data(
                 engine,
@@ -328,6 +336,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         checkpoint: Checkpoint | None,
     ) -> None:
         """Run the search and set the fitted attributes, also when it is interrupted."""
+        # Listeners: history, progress bar and checkpoint.
         n_planned = sum(map(calls_of, self._rungs(schedule.n_candidates)))
         history = History()
         name = type(last_step(self.estimator)).__name__
@@ -341,6 +350,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             models=context.models,
             verbose=self.verbose,
         )
+        # The loop sees functions and values, and nothing of the search itself.
         loop = AdaptiveLoop(
             engine,
             schedule,
@@ -358,13 +368,16 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             raises_errors=self.error_score == "raise",
             listener=report,
         )
+        # Each needs the other: the loop reports, and the report reads the loop's state.
         report.loop = loop
+        # One bar shows the search; those of the passes inside would overwrite it.
         may_hint = not self.verbose and _config.get_config().progress == "auto"
         bar_context = nullcontext() if bar is None else closing(bar)
         try:
             with bar_context, ProgressHint(is_enabled=may_hint), no_fit_progress():
                 loop()
         except KeyboardInterrupt:
+            # An interrupted search has the results of the calls that were made.
             if loop.best is not None:
                 self._set_attributes(loop, history)
             raise
@@ -373,6 +386,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         finally:
             report.report_checkpoint()
             logger.info("%s", report.line(is_over=True))
+            # Last: attributes are set from models that workers hold until then.
             loop.close()
 
     def _preprocessing_key(self) -> Callable[[Mapping[str, Any]], str] | None:

@@ -402,10 +402,12 @@ class FitDispatcher:
         """Record durations and results of a batch, send what follows, and report its fits."""
         fits = batch.fits
         worker, replies = result.value[0] if result.ok else ("", [])
+        # A batch that ran out of time returns fewer replies; fits that another batch has have none.
         results = [(fit, reply) for fit, reply in zip(fits, replies, strict=False) if reply]
         try:
             self._recount_slots()
             with self._lock:
+                # Under the lock: what the scheduler and the progress bar learn.
                 self._in_flight.pop(batch, None)
                 self._progress.mark_begun(self._schedulers, self._in_flight)
                 scheduler = self._schedulers.of_batch(batch)
@@ -424,12 +426,15 @@ class FitDispatcher:
                     if not fit.is_done:  # of a fit that ran twice, the first run
                         begin = reply.end - reply.seconds
                         self._context.record_fit_time(worker, begin, reply.end)
+                # After a failure nothing new begins; else fits that the batch returned do.
                 if not result.ok:
                     self._schedulers.clear()
                 else:
                     returned = fits[len(replies) :]
                     self._schedulers.add(fit for fit in returned if fit not in batch.stolen)
                 self._show_time_left()
+            # Outside the lock. On disk before joblib knows of them: an interrupt loses no result.
+            # Workers get their next batch before the reports, which may run scikit-learn's code.
             self._save((fit, reply.result) for fit, reply in results)
             self._send()
         except Exception as error:

@@ -129,6 +129,7 @@ def run_fits(
     there. Scores of `DEVICE_SCORES` are computed there too; for all others the predictions are
     copied to the host.
     """
+    # All of these are kept while the following fits can use them, and replaced when one cannot.
     new_estimator = _estimator_factory(job.estimators)
     split: _Split | None = None
     source, is_on_device = X, False
@@ -137,6 +138,7 @@ def run_fits(
     shared_prefix: _SharedPrefix | None = None
     previous: FitCall | None = None
     for position, fit in enumerate(fits):
+        # Another batch has begun this fit, which was sent twice.
         if not claim(position):
             yield None
             continue
@@ -144,6 +146,7 @@ def run_fits(
             goes_to_device = isinstance(source, DeviceCachedArray) and accepts_device_arrays(
                 new_estimator(fit.estimator), fit.options.get("parameters")
             )
+        # The rows of the split. A fit that is alone with them gets them as its own.
         if split is None or (fit.fold, goes_to_device) != (split.number, is_on_device):
             split = shared_prefix = None  # frees the rows before others are loaded
             is_on_device = goes_to_device
@@ -152,13 +155,16 @@ def run_fits(
             n_uses = sum(following.fold == fit.fold for following in fits[position:])
             is_shared = job.shares_rows and (n_uses > 1 or is_not_numpy(X))
             split = _Split(fit.fold, X, *folds[fit.fold], is_shared=is_shared)
+        # The shared fit needs all values of its group before the first of them is fitted.
         if previous is None or not fit.shares_work_with(previous):
             may_share = job.shares_steps and not split.is_on_device
             shared_fit = _shared_fit(fit, fits[position:]) if may_share else None
             reason = None if may_share or fit.member is None else _NOT_NUMPY
+        # A shared step may span fits of several prefixes, so it is compared by itself.
         if fit.shared_step is None or shared_prefix is None or not shared_prefix.covers(fit):
             shared_prefix = _shared_prefix(fit, fits[position:])
         previous = fit
+        # An error on read-only rows is kept back: it may be that of a fit that writes into them.
         start = time.perf_counter()
         try:
             with _driver_config(job, source), fit_scope():
@@ -173,13 +179,17 @@ def run_fits(
             error, has_failed = raised, True
         if has_failed:
             discard()
+            # On rows of its own, and without what is shared: this fit is as it would be alone.
             copied = _Split(fit.fold, X, *folds[fit.fold], is_shared=False)
             with _driver_config(job, source):
                 result = _fit_and_score(job, fit, y, copied, new_estimator)
+            # The copy serves the following fits where it was the remedy.
             if error is not None or not _has_failed(result, job.options["error_score"]):
                 split = copied
+        # The driver may have no GPU to load the estimator on.
         if isinstance(source, DeviceCachedArray) and "estimator" in result:
             result["estimator"] = to_cpu_estimator(result["estimator"])
+        # The scheduler plans by these seconds, without those that other fits will not take again.
         outcome = FitOutcome(result, time.perf_counter() - start, split.steps.shared_time)
         if shared_fit is not None and not has_failed:
             if shared_fit.spent:  # it may have saved scoring time of the following fits too

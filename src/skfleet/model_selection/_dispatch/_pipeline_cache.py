@@ -146,13 +146,16 @@ class PipelineCache:
     def _fit_transform(
         self, func: Any, ignore: frozenset[str], transformer: Any, X: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        # A step is known by the rows that it gets: a scorer may fit the pipeline on others.
         depth, known = self._depth, self._recognise(X, self._depth)
         if known is None or known.part != "train":
             return func(transformer, X, *args, **kwargs)
         self._depth += 1
+        # The same key means the same fit, since the rows and all steps before are the same.
         relevant = {name: value for name, value in kwargs.items() if name not in ignore}
         key = Pickled.dumps((transformer, relevant)).digest()
         path = self._path if self._path and self._path[0] == depth else None
+        # Seconds saved are added to the fit's own later, as if it were alone.
         if depth < len(self._steps) and self._steps[depth].key == key:
             if path is not None:
                 refused = path[1].refused
@@ -162,6 +165,7 @@ class PipelineCache:
             rows = step.output.copy()
             _notify_callbacks(X, rows, *args, **kwargs)
         else:
+            # Later steps were fitted on the output of the step that is replaced.
             del self._steps[depth:]
             start = time.perf_counter()
             if path is not None:
@@ -177,15 +181,18 @@ class PipelineCache:
                 if shared_fit.was_saved:
                     seconds += shared_fit.saved
                     self.fit_time_saved += shared_fit.saved
+            # A step that has changed its input would change it for the following fits too.
             cached = _try_cache(rows) if known.content.is_content_of(X) else None
             if cached is None:
                 return rows, fitted
             step = _CachedStep(key, fitted, cached, seconds)
             rows = cached.copy()
+            # The step itself knows its output for the test rows from now on.
             if callable(getattr(fitted, "transform", None)) and hasattr(fitted, "__dict__"):
                 cached_transform = _CachedTransform(self, depth, fitted.transform)
                 override_method(fitted, "transform", cached_transform)
             self._steps.append(step)
+        # By which the next step recognises its rows.
         self.register(rows, "train", depth + 1, step.output)
         return rows, step.fitted
 

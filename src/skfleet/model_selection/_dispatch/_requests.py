@@ -164,6 +164,7 @@ class RequestReader:
         """Return the fit that a call requests; None where an equal one is pending."""
         estimator, X, y = args
         own = {name: kwargs[name] for name in _PER_FIT_OPTIONS if name in kwargs}
+        # Numbers stand for what many fits have in common, so that each is sent once.
         number = self._job_number(function, X, y, kwargs)
         job = self.jobs[number]
         fold = job.fold_number(kwargs["train"], kwargs["test"])
@@ -173,11 +174,13 @@ class RequestReader:
         if not info.has_callbacks:
             # nothing reads the place of the fit in the tree of tasks, nor its caller
             own |= {"callback_ctx": None, "caller": None}
+        # A fit that equals a pending one is not made again: its result goes to both callbacks.
         key = (fold, info.candidate)
         may_merge = job.shares_results and own.get("callback_ctx") is None
         if may_merge and key in self._pending:
             self._pending[key].callbacks.append(callback)
             return None
+        # Each shared fit is counted on each split, refused ones for the reason that users see.
         member, step = info.member, info.shared_step
         if member is not None:
             self._sharing.add(member, (number, fold, info.prefix_key))
@@ -185,6 +188,7 @@ class RequestReader:
         if step is not None:
             self._sharing.add(step.member, (number, fold, info.prefix_key[: step.depth + 1]))
             step = None if step.member.refused else step
+        # What the scheduler sees of it comes first, then what runs and where its result goes.
         fit = FitRequest(
             number,
             fold,
@@ -256,16 +260,19 @@ class RequestReader:
         self, number: int, estimator_number: int, estimator: Any, parameters: Any, has_context: bool
     ) -> _CandidateInfo:
         """Return the properties of a candidate, cached while its fits are read in a row."""
+        # scikit-learn asks for all splits of a candidate in a row.
         key = number, estimator_number, has_context
         if self._last_candidate is not None:
             last_parameters, last_key, info = self._last_candidate
             if last_parameters is parameters and last_key == key:
                 return info
+        # Callbacks must see every fit, so nothing is shared then.
         job, pickled = self.jobs[number], self._pack(parameters)
         headers = job.pickled_estimators[estimator_number].header, pickled.header
         listens = has_context or any(map(has_callbacks_set, headers))
         digests: tuple[bytes, ...] = ()
         member = step = None
+        # What may be shared: a fit of the whole pipeline, one of a preprocessing step, equal steps.
         if job.shares_results:
             if self._sharing.is_enabled:
                 options = {
@@ -279,14 +286,17 @@ class RequestReader:
                     member = member._replace(refused=_STOPS_EARLY)
                 step = _last_shared_step(estimator, parameters, **options)
             digests = prefix_digests(estimator, parameters, step)
+            # Members of one shared fit have equal keys beyond their steps, and stay together.
             if member is not None and not member.refused:
                 digests = *digests, Pickled.dumps(member.common).digest()
         prefix_key = tuple((estimator_number, digest) for digest in digests)
+        # By content, as a checkpoint outlives the process that numbered its estimators.
         checkpoint_key = None
         if self.context.records is not None and job.shares_results:
             if estimator_number not in job.estimator_keys:
                 job.estimator_keys[estimator_number] = content_key(estimator)
             checkpoint_key = content_key(job.estimator_keys[estimator_number], unfitted(parameters))
+        # Scores that follow from sums have no model: nothing may listen to the fit, or return it.
         candidate = number, estimator_number, pickled.digest()
         device = job.devices[estimator_number].of(parameters or {})
         may_be_scored = (

@@ -60,10 +60,12 @@ class BaseColumns:
         """
         labels: list[Label] = [("number", j, None) for j in self.numeric]
         labels += [("product", -1, factors) for factors in self.products]
+        # Numbers. Sums of columns show both NaN and infinity without a matrix of flags.
         values = numbers_of(X, self.numeric)
         if not np.isfinite(values.sum(axis=0)).all():
             if np.isinf(values).any():
                 raise NotImplementedError("rows must be finite")
+            # A gap counts as the pivot, so that it adds 0, and by an indicator of its own.
             values = values - self.pivot
             gaps = np.isnan(values)
             has_gaps = np.flatnonzero(gaps.any(axis=0))
@@ -73,6 +75,7 @@ class BaseColumns:
             labels += [("gap", self.numeric[i], None) for i in has_gaps.tolist()]
         else:
             values = self._with_products(values - self.pivot if self.pivot.any() else values)
+        # Numbers alone stay dense. With categories all are sparse, and numbers are centred before.
         shift = np.zeros(len(labels))
         if not self.categorical:
             return tuple(labels), values, shift
@@ -81,6 +84,7 @@ class BaseColumns:
             values = values - shift
         parts = [sparse.csr_matrix(values)]
         for j in self.categorical:
+            # A column for each category of these rows; labels tell which it is in other blocks.
             column = column_of(X, j)
             codes, categories = pd.factorize(column)
             values_of_column: list[Hashable] = np.asarray(categories).tolist()
@@ -89,10 +93,12 @@ class BaseColumns:
                 gaps_of_column = column[is_missing].tolist()
                 if not all(isinstance(value, float) or value is pd.NA for value in gaps_of_column):
                     raise NotImplementedError("missing categories must be NaN or NA")
+                # A missing value is one more category, as encoders have it.
                 codes[is_missing] = len(values_of_column)
                 values_of_column.append(None)
             n_rows = len(codes)
             shape = n_rows, len(values_of_column)
+            # Exactly one value in each row, so the matrix needs no sorting.
             ones = np.ones(n_rows)
             parts.append(sparse.csr_matrix((ones, codes, np.arange(n_rows + 1)), shape=shape))
             labels += [("category", j, value) for value in values_of_column]

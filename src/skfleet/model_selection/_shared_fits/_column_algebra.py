@@ -296,6 +296,7 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     columns.check_complete()
     if columns.is_sparse:
         raise NotImplementedError("rows must be dense")
+    # Only where scikit-learn decomposes exactly, by a known number of components.
     n = step.n_components
     if step.svd_solver not in ("auto", "full", "covariance_eigh"):
         raise NotImplementedError("svd_solver must be 'auto', 'full' or 'covariance_eigh'")
@@ -304,12 +305,14 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or not 0 < n <= n_columns:
         raise NotImplementedError("n_components must be a number of columns")
     n = int(n)
+    # The rule by which "auto" chooses a randomized solver, which would give other numbers.
     shape = columns.weight, n_columns
     has_few = n_columns > 1000 or columns.weight < 10 * n_columns
     if step.svd_solver == "auto" and has_few and max(shape) > 500 and n < 0.8 * min(shape):
         raise NotImplementedError("svd_solver must draw no numbers, as 'auto' does for these rows")
     if (columns.mean**2 > MAX_SQUARED_MEAN * columns.variance).any():
         raise NotImplementedError("columns must be centred before PCA, which takes squares of them")
+    # Principal axes are eigenvectors of the covariance, the largest first.
     products = columns.products_of(columns.sums.products)
     values, vectors = linalg.eigh(products.gram / (columns.weight - 1))
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -317,9 +320,11 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     gaps = values[:n] - np.append(values[1:], 0.0)[:n]
     if gaps.min() < MIN_RELATIVE_GAP * values[0]:
         raise NotImplementedError("variances of principal components must differ")
+    # Components are linear in the columns, and so in the base columns.
     components = vectors[:, :n].T
     if step.whiten:
         components = components / np.sqrt(values[:n])[:, None]
+    # The extremes of a combination do not follow from those of its terms.
     unknown = np.full(n, np.nan)
     matrix = components @ columns.dense_matrix
     offset = components @ (columns.offset - columns.mean)

@@ -85,10 +85,12 @@ def prepare_rows(
     """
     if not hasattr(X, "shape"):
         X = np.asarray(X)
+    # One pass has one kind of targets: numbers, or indicators of labels.
     kinds = {shared_fit.targets for shared_fit in shared_fits}
     if len(kinds) > 1:
         raise NotImplementedError("models must be all classifiers, or all regressors")
     rows = row_blocks(X, kinds.pop()(y), sample_weight, dtype=None)
+    # Columns and types suffice to see what first steps make of the rows, before any pass.
     if is_lazy(X):
         head = with_pandas_text(meta_of(X))
     else:
@@ -96,8 +98,10 @@ def prepare_rows(
     columns = input_columns(pipelines, head)
     check_precision(head, columns.numeric)
     n_columns = sum(map(len, columns[:3]))
+    # Rows that workers must fit, or would have fitted sooner, are refused.
     for shared_fit in shared_fits:
         shared_fit.check_rows(rows, n_columns, len(splits), n_slots)
+    # Pivots near the means keep digits that large offsets would cost.
     engine = engine_for(rows)
     # gaps are columns, and infinite numbers are refused there
     rows = replace(with_row_offsets(engine, rows), checked=True)
@@ -107,6 +111,7 @@ def prepare_rows(
         pivot = _pivot(engine, rows, columns.numeric)
     base = BaseColumns(columns.numeric, pivot, columns.categorical, columns.products)
     data = (None, None) if is_lazy(X) else (X, y)
+    # Sums by groups of rows, of which the training and the test rows of each split consist.
     folds = as_folds(splits, rows.n_rows, *data)
     products = _with_refusals(_by_pieces(Reduction(products_by_group, combine_groups), base))
     reductions = [
@@ -115,6 +120,7 @@ def prepare_rows(
     ]
     reduction = join_reductions(reductions, products.name)
     sums, *results = map_reduce(engine, reduction, rows, folds, base)
+    # Groups may lack categories that others have: zeros in their sums.
     labels = tuple(dict.fromkeys(label for part in sums.values() for label in part.labels))
     sums = {part: with_labels(value, labels) for part, value in sums.items()}
     sides = [(_joined(sums, train), _joined(sums, test)) for train, test in folds.splits]
