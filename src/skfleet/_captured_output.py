@@ -182,6 +182,7 @@ class _CallerCapture:
         with self._lock:
             self._n_calls -= 1
             if self._n_calls == 0 and self._showwarning is not None:
+                # Someone may have replaced it since, which is not to be undone.
                 if hasattr(warnings.showwarning, "skfleet_captures"):
                     warnings.showwarning = self._showwarning
                 self._showwarning = None

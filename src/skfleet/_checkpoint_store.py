@@ -75,6 +75,7 @@ class CheckpointStore:
     def names(self, pattern: str) -> list[str]:
         """Return the names of the files that a pattern with `*` fits, as they are now."""
         files, root = self._files()
+        # Other processes add files, and some filesystems remember what they have listed.
         files.invalidate_cache()
         return [path.rpartition("/")[2] for path in files.glob(f"{root}/{pattern}")]
 

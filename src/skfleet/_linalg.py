@@ -271,11 +271,13 @@ def group_sums(X: Any, labels: np.ndarray, weights: np.ndarray | None, n_labels:
     """Return the (weighted) sums of the host rows of X that share a label, one row per label."""
     n_rows, n_columns = X.shape
     if is_sparse(X):
+        # A cell for each label and column; bincount adds in float64.
         cells, values = _repeat_per_value(X, labels.astype(np.int64) * n_columns), X.data
         cells += X.indices
         if weights is not None:
             values = values * _repeat_per_value(X, weights)
         return np.bincount(cells, values, n_labels * n_columns).reshape(n_labels, n_columns)
+    # A row has one label, so the indicators are in CSR format as they stand.
     values = np.ones(n_rows, X.dtype) if weights is None else weights.astype(X.dtype)
     one_hot = sparse.csr_array((values, labels, np.arange(n_rows + 1)), (n_rows, n_labels))
     return (one_hot.T @ X).astype(np.float64, copy=False)
@@ -357,6 +359,7 @@ def _has_values(dtype: str, values: np.ndarray) -> bool:
         converted = values.astype(dtype).astype(values.dtype)
     if values.dtype.kind != "f":
         return bool((converted == values).all())
+    # -0.0 equals 0.0, but integers have no sign for it.
     is_equal = np.array_equal(converted, values, equal_nan=True)
     return is_equal and np.array_equal(np.signbit(converted), np.signbit(values))
 

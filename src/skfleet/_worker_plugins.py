@@ -162,6 +162,7 @@ def log_failures(client: Client) -> None:
         now = time.monotonic()
         if now - logged.get(failed, -REPEAT_SECONDS) >= REPEAT_SECONDS:
             logger.error("task %s failed: %s", *failed)
+        # Also where it is not logged: an error that keeps coming is one line.
         logged[failed] = now
 
     client.subscribe_topic(TOPIC, log)

@@ -156,6 +156,7 @@ class ParallelCall:
         """End the thread that delivers, and release everything."""
         self.abort()  # what was sent twice may still be in flight
         self._completed.put(None)
+        # joblib may end the call within a report.
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=FLEET_CHECK_SECONDS)
 
@@ -355,6 +356,7 @@ class ParallelCall:
             batch.future = None
             following = [self._waiting.popleft()] if self._waiting and not self._closed else []
             self._running.update(following)
+        # Before the report, which runs joblib's code.
         self._send(following)
         try:
             batch.report(result)
@@ -410,6 +412,7 @@ class ParallelCall:
         for batch, future in bound:
             is_stuck = batch.worker not in processing and future.key not in started
             if is_stuck and future.status == "pending":
+                # The new future first: the end of the cancelled one is then of no batch.
                 batch.worker = None
                 self._send([batch])
                 self.client.cancel([future], force=True)

@@ -32,6 +32,7 @@ def moments(block: Block) -> Moments:
     mean = column_sums(block.X) / n_rows
     X = block.X
     if is_sparse(X):
+        # About zero, since to take off the mean would fill the matrix.
         squares = square_sums(X) - n_rows * mean**2
         return Moments(n_rows, mean, np.maximum(squares, 0.0))
     # Squares about zero save a copy of the rows, and in float64 seldom lose digits that count.
@@ -77,6 +78,7 @@ def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
     labels, codes = unique_inverse(block.y)
     codes, is_summed = to_device_of(codes, X), len(labels) <= MAX_SUMMED_LABELS
     if is_summed and is_not_numpy(codes):
+        # By masks on the device, with one copy to the host for all labels.
         sums = [_label_sums(X, codes == k, weight, with_x) for k in range(len(labels))]
         table = to_host(namespace(X).stack(sums))
         return LabelCounts(labels, table[:, 0], table[:, 1], table[:, 2:] if with_x else None)

@@ -85,6 +85,7 @@ class _Contents:
             return _hash("bytes", obj)
         if id(obj) in self._code:
             return self._code[id(obj)][1]
+        # Counted from here, so that the key of an object does not depend on what contains it.
         if id(obj) in self._path:
             return _hash("cycle", str(len(self._path) - self._path[id(obj)]).encode())
         self._path[id(obj)] = len(self._path)
@@ -103,6 +104,7 @@ class _Contents:
 
     def _unordered(self, name: str, parts: Iterable[Any], *ordered: Any) -> Iterator[str | bytes]:
         yield from self._node(name, *ordered)
+        # By their digests, the only order that is the same in every process.
         yield from sorted(map(self.digest, parts))
 
     def _parts(self, obj: Any) -> Iterable[str | bytes]:

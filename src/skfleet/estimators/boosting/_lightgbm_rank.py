@@ -95,6 +95,7 @@ class LightGBMRank:
             first += block.n_rows
             if counts is not None:
                 counts += np.bincount(block.y, minlength=len(counts))
+            # In single precision, in which LightGBM holds labels and weights.
             y = np.asarray(block.y, dtype=np.float32)
             if is_root:
                 y = np.sign(y) * np.sqrt(np.abs(y))
@@ -103,6 +104,7 @@ class LightGBMRank:
             sums += [np.dot(y.astype(np.float64), w), w.sum(dtype=np.float64)]
             report_progress()
         rows_of_bins = concat_rows(sample).X
+        # A single rank has nothing to exchange: its sample stays in the process.
         if is_alone:
             self._sample, rows_of_bins = rows_of_bins, None
         return RowSummary(rows_of_bins, counts, *sums.tolist())
@@ -248,6 +250,7 @@ class LightGBMRank:
             try:
                 self.booster.update(fobj=job.objective)
             except lightgbm.basic.LightGBMError as error:
+                # The only sign of a lost rank, spelt with and without a capital.
                 if "ocket" in str(error):
                     raise _network_loss(error) from error
                 raise

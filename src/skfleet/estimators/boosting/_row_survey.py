@@ -136,6 +136,7 @@ class StoredRows:
                         f"of a smaller number at row {offset + start} instead. Sort the rows by "
                         "their query, with X.sort_values('qid') say."
                     )
+                # A query that goes on in the next block begins once.
                 if query != last:
                     starts.append(offset + int(start))
                 last = query
@@ -211,6 +212,7 @@ def deal_rows(
     cuts = [0]
     for rank in range(1, n_ranks):
         target = targets[rank - 1]
+        # A row at least for each rank, before this cut and after it.
         low, high = cuts[-1] + 1, n_rows - (n_ranks - rank)
         if starts is not None:  # each of the ranks after this one has a query, too
             first, last = np.searchsorted(starts, low), len(starts) - (n_ranks - rank)

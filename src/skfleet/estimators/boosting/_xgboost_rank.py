@@ -78,6 +78,7 @@ class XGBoostRank:
     ) -> None:
         """Join the other ranks, bin the rows, and load the booster after `n_done` rounds."""
         self.job, self.params = job, dict(job.params)
+        # Before the rows are binned: bins are those of the rows of all ranks.
         if job.n_ranks > 1:
             self.params["nthread"] = thread_count()
             try:
@@ -203,6 +204,7 @@ class XGBoostRank:
 
     def _any(self, flags: Iterator[Any]) -> bool:
         """Return whether any flag of any rank is true: no rank stops alone."""
+        # All of them, not up to the first true one: every callback sees every round.
         flag = any(list(flags))
         if self.job.n_ranks == 1:
             return flag
@@ -220,6 +222,7 @@ class XGBoostRank:
         if self.rank != 0:
             return None
         n_rounds += self._n_rounds_before
+        # The segment may have gone on after the round at which the driver stopped.
         if n_rounds < booster.num_boosted_rounds():
             booster = booster[:n_rounds]
         return pickle.dumps(booster.reset())
@@ -247,6 +250,7 @@ class BlockIterator(xgboost.DataIter):
         if block is None:
             return False
         per_sample = block.per_sample or {}
+        # Queries have weights, not rows; the matrix gets them once it has all rows.
         values = {
             "label": block.y,
             "weight": None if self._has_groups else block.sample_weight,

@@ -126,6 +126,7 @@ class Centers:
         # Bounds the rounding of both scores, so that a margin never promises too much.
         error = 2 * rounding * (norms + self.max_norm)
         nearer, farther = np.maximum(first + norms, 0.0), np.maximum(second + norms, 0.0)
+        # A difference of distances by that of their squares, less the squares' rounding error.
         with np.errstate(invalid="ignore", divide="ignore"):
             margins = (farther - nearer - error) / (np.sqrt(nearer) + np.sqrt(farther))
         return labels, np.where(np.isnan(margins), -np.inf, margins)  # two centres on the row
@@ -163,6 +164,7 @@ class Bounds:
         changes = None
         if np.mean(expired[:N_PROBED_ROWS]) > 0.5:  # looking at all rows in one go costs less
             self.labels = centers.labels(centers.about_mean(X))
+            # The probed rows alone get bounds, by which the next pass decides again.
             self.expiry[N_PROBED_ROWS:] = -np.inf
             indices = np.flatnonzero(expired[:N_PROBED_ROWS])
         else:

@@ -39,6 +39,7 @@ class Landmarks(NamedTuple):
     def from_sums(cls, affinity: Affinity, rows: Any, sums: np.ndarray) -> Landmarks:
         """Return the landmarks with the sums of all rows' affinities to them."""
         between = affinity(rows, rows)
+        # The affinities of a callable may be symmetric to rounding only.
         values, vectors = linalg.eigh((between + between.T) / 2)
         chosen = np.abs(values) > MIN_EIGENVALUE * np.max(np.abs(values))
         values, vectors = values[chosen], vectors[:, chosen]

@@ -237,6 +237,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
                 with limit_threadpools(1):  # the threads of small products would keep spinning
                     spectrum = self._spectrum(engine, rows, rng)
         if is_exact:
+            # Drawn rows come in the order of their random keys.
             self.labels_ = self._label_known_rows(X, drawn.rows[np.argsort(drawn.numbers)])
         else:
             self.eigenvalues_, self.residuals_ = spectrum.values, spectrum.residuals
@@ -361,13 +362,16 @@ def _draw_rows(engine: Engine, rows: RowBlocks, n: int, seed: int) -> SampledRow
 def pivoted_rotation(coordinates: np.ndarray) -> np.ndarray:
     """Return the rotation towards the rows that a pivoted QR selects (Damle et al., 2019)."""
     *_, pivots = linalg.qr(coordinates.T, pivoting=True, mode="economic")
+    # The rotation nearest to these rows, their polar factor.
     left, _, right = linalg.svd(coordinates[pivots[: coordinates.shape[1]]].T)
     return left @ right
 
 
 def discrete_rotation(coordinates: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     """Return the rotation in which coordinates are nearest to a partition (Yu and Shi, 2003)."""
+    # Rows without affinities have no direction.
     coordinates = coordinates[coordinates.any(axis=1)]
+    # scikit-learn returns labels only, from which the rotation for all other rows follows.
     labels = discretize(coordinates, rng)
     scale = np.linalg.norm(coordinates, axis=0)
     directions = normalize(coordinates / scale)

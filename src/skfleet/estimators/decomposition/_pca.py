@@ -183,6 +183,7 @@ class PCA(BasePCA):
                 self._check_n_components(persisted.n_rows, persisted.n_features, solver)
                 least = min(persisted.n_rows, persisted.n_features)
                 n = self.n_components if self._is_count() else least
+                # scikit-learn's rule for "auto".
                 n_iter = 7 if n < 0.1 * least else 4
                 n_iter = n_iter if self.iterated_power == "auto" else self.iterated_power
                 n_iter = None if solver == "arpack" else n_iter

@@ -71,6 +71,7 @@ class TreeTask(NamedTuple):
             if rows.numbers is not None:
                 positions = np.searchsorted(rows.numbers, positions)
             own = np.flatnonzero(np.bincount(positions, minlength=len(y)))
+            # A tree of few of the rows is fitted on these alone, not on all with weights of 0.
             if len(own) <= OWN_ROWS_SHARE * len(y):
                 positions = np.searchsorted(own, positions)
                 own = np.append(own, np.arange(rows.n_rows, len(y)))
@@ -78,6 +79,7 @@ class TreeTask(NamedTuple):
             weight = np.bincount(positions, minlength=len(y)).astype(np.float64)
             if self.is_balanced:
                 weight *= compute_sample_weight("balanced", y, indices=positions)
+        # Shares are of all rows, of which a worker has a part.
         params = tree.get_params(deep=False)
         n_rows = self.bootstrap.n_rows
         counts = {k: _as_count(params[k], n_rows, least) for k, least in _LEAST_COUNTS.items()}
@@ -209,6 +211,7 @@ def _encode(y: np.ndarray, labels: Sequence[np.ndarray]) -> np.ndarray:
 
 def _join(pieces: Sequence[Sequence[tuple[int, TreeRows]]], task: TreeTask) -> TreeRows:
     parts = dict(item for part in pieces for item in part)
+    # In the order of all rows, to which the numbers refer that trees draw.
     lengths, X, y, numbers = zip(*(parts[number] for number in sorted(parts)), strict=True)
     if task.bootstrap.n_drawn is not None:
         targets = _artificial_targets(task.labels, y[0].shape[1])
@@ -216,6 +219,7 @@ def _join(pieces: Sequence[Sequence[tuple[int, TreeRows]]], task: TreeTask) -> T
         X = *X, np.zeros((len(targets), X[0].shape[1]), dtype=np.float32)
     X = vstack(X)
     if is_sparse(X):
+        # What scikit-learn's trees take: sparse columns with indices in order.
         X = with_int32_indices(sparse.csc_array(X))
         X.sort_indices()
     joined = None if numbers[0] is None else np.concatenate(numbers)

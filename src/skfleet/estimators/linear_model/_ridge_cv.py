@@ -307,6 +307,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             leverage = 1 / sums.weight if self.fit_intercept else 0.0  # of the intercept
             known = (sums.x_mean, sums.y_mean, vectors, inverse, Vt_Xy, leverage)
             loo = map_reduce(engine, Reduction(loo_errors, combine_loo_errors), rows, known, store)
+        # Blocks are combined in any order.
         stored = sorted(loo.stored, key=itemgetter(0))
         if self.store_cv_results:
             results = np.concatenate([part.values for part in stored])

@@ -181,6 +181,7 @@ class _HostSearch:
         is_needed = rank < self.n_neighbors
         copies = np.full((len(starts), self.n_neighbors), self.n_rows)
         copies[kind[is_needed], rank[is_needed]] = order[is_needed]
+        # In the order of the first copies, as distinct rows at equal distances are.
         return copies[np.argsort(copies[:, 0])]
 
     def n_at_once(self, n_candidates: int) -> int:
@@ -231,6 +232,8 @@ class _DeviceSearch(_HostSearch):
 
     def squared_distances(self, queries: Any, columns: np.ndarray) -> np.ndarray:
         xp = namespace(queries)
+        # Column by column: the differences of all pairs would take as much memory as all
+        # candidates.
         positions, squared = asarray_like(columns.ravel(), queries), 0.0
         for i in range(self.n_columns):
             column = astype(xp.take(self.rows[:, i], positions), FLOAT64)
@@ -255,6 +258,7 @@ def _smallest(values: Any, n: int) -> Any:
     end = n_groups * GROUP_ROWS
     minima = xp.min(xp.reshape(values[:, :end], (n_rows, n_groups, GROUP_ROWS)), axis=2)
     groups = xp.argsort(minima, axis=1, stable=True)[:, :n]
+    # In ascending order, so that of equal values the first columns are the nearest.
     groups = xp.sort(groups, axis=1)
     in_group = asarray_like(np.arange(GROUP_ROWS), values)
     columns = xp.reshape(groups[:, :, None] * GROUP_ROWS + in_group, (n_rows, -1))

@@ -137,6 +137,7 @@ def _search(
         if not active.size:
             return
         a, b = low[active], high[active]
+        # Three lambdas for each column, whose slopes cost one pass together.
         probes = np.clip(
             np.stack([middle - width, middle, middle + width], axis=1), a[:, None], b[:, None]
         )
@@ -145,6 +146,7 @@ def _search(
         root, error = _interpolated_root(probes, slope)
         too_low, too_high = slope[:, 2] > 0, slope[:, 0] < 0
         at_bound = (too_low & (probes[:, 2] >= b)) | (too_high & (probes[:, 0] <= a))
+        # A root outside the probes: go on at the nearest one, with a much wider bracket.
         root = np.where(too_low, probes[:, 2], np.where(too_high, probes[:, 0], root))
         lambdas[active] = root
         is_outside, tolerance = too_low | too_high, TOLERANCE * np.maximum(1.0, np.abs(root))
@@ -183,11 +185,13 @@ def _start(
     def slope_at(points: np.ndarray) -> np.ndarray:
         return _slope(_slopes(_as_they_are, method, active, points, block))
 
+    # By the sign of the slope, which needs no point to start from.
     for _ in range(BISECTIONS):
         middle = (a + b) / 2
         is_below = slope_at(middle[:, None])[:, 0] > 0
         a, b = np.where(is_below, middle, a), np.where(is_below, b, middle)
     middle = (a + b) / 2
+    # The curvature gives the standard error: so far off the maximum of all rows may be.
     step = np.minimum(0.01, (high[active] - low[active]) / 100)
     slope = slope_at(np.stack([middle - step, middle + step], axis=1))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -243,6 +247,7 @@ def _slopes(
             y, slope = _box_cox(power, u)
             y = sign * y
             y_mean, slope_mean = y.mean(), slope.mean()
+            # About the block's own means, as squares about zero lose digits.
             y, slope = y - y_mean, slope - slope_mean
             parts = (len(x), sign @ u, y_mean, slope_mean, y @ y, y @ slope)
             for field, part in zip(result, parts, strict=True):
@@ -253,6 +258,7 @@ def _slopes(
 def _box_cox(power: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ``(exp(power * u) - 1) / power`` and its derivative by the power."""
     t = power * u
+    # For small t the differences below cancel; there a series keeps all digits.
     is_small = np.abs(t) < 0.1
     divisor = np.where(is_small, 1.0, power)
     exponential = np.expm1(t)

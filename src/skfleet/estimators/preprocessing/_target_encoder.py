@@ -146,11 +146,13 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         categories = [column.values for column in columns]
         encoder.categories_ = CategoryIndex(categories)
         all_codes = encoder._codes_of_targets(block)
+        # The last column has one category for all rows, whose encoding is the mean of all targets.
         every = [*categories, np.zeros(1)]
         parts = [
             [targets_of(codes, values, y, labels, label_codes)]
             for codes, values in zip(all_codes, every, strict=True)
         ]
+        # Splits that look at y need the targets of all rows, in their order.
         is_home = brings_labels and (labels is not None or brings_numbers)
         values = np.asarray(block.y).reshape(block.n_rows) if is_home else None
         homes = {} if values is None else {block.number: LabelCodes.encode(values)}
@@ -210,6 +212,7 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         self.categories_ = [column.values for column in columns[:-1]]
         self.target_type_, self.classes_ = self.target_type, labels
         if self.target_type == "auto":
+            # Each label several times, so that it does not warn of many labels for few rows.
             several = None if labels is None else np.repeat(labels, 4)
             self.target_type_ = "continuous" if labels is None else type_of_target(several)
         if self.target_type_ == "continuous":
@@ -272,11 +275,13 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
 
     def _cross_fit_passes(self, meta: Any, params: dict[str, Any]) -> Passes:
         """Return the groups of the rows of each block, and the encodings of each split."""
+        # The first pass: statistics over all rows, and what the splitter must know of y.
         self._check_predefined(meta)
         by_number = self._splits_by_number()
         statistics = yield self._reduction("_reduce_block", True, not by_number)
         fitted = copy.copy(self)
         fitted._set_statistics(statistics)
+        # The splitter sees numbers of rows, for which the blocks are put in their order.
         numbers = sorted(statistics.n_rows)
         ends = np.cumsum([statistics.n_rows[i] for i in numbers])
         labels = None
@@ -284,6 +289,7 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
             labels = LabelCodes.concatenate([statistics.labels[i] for i in numbers])
         folds = fitted._make_folds(int(ends[-1]), labels, params)
         group_of_row, n_groups = _group_of_row(folds, int(ends[-1])), _n_groups(folds)
+        # The second pass: sums by category and group of rows, of which each split has some.
         columns = [join_parts(parts, merge_targets).statistics for parts in statistics.columns]
         groups = dict(zip(numbers, np.split(group_of_row, ends[:-1]), strict=True))
         starts = dict(zip(numbers, [0, *ends[:-1].tolist()], strict=True))
@@ -307,8 +313,10 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         numbers, labels, label_codes = self._target_of(block.y)
         sums = []
         for codes, target in zip(plan.model._codes_of_targets(block), plan.columns, strict=True):
+            # A number for each pair of category and group, so that one count makes the whole table.
             cells = codes * G + groups
             if plan.model.target_type_ == "continuous":
+                # About the mean of the category: squares about zero would lose digits.
                 shift = target.moments.mean
                 y = numbers - shift[codes]
                 k, weights = len(shift), (None, y, y**2)

@@ -79,6 +79,7 @@ def hyperband_rungs(max_calls: int, eta: float) -> list[list[Rung]]:
         s_max += 1
     brackets = []
     for s in range(s_max, -1, -1):
+        # ceil(x) = -floor(-x), of a number that rounding may have put above x.
         n = -_power_floor(-(s_max + 1) * eta**s / (s + 1) + 2e-9)
         rungs = [
             Rung(_power_floor(n * eta**-i), max(1, _power_floor(max_calls * eta ** (i - s))))
@@ -102,6 +103,7 @@ def inverse_decay_rungs(n: int, max_calls: int, decay_rate: float) -> list[Rung]
     rungs: list[Rung] = []
     n_remaining = n
     for t in range(1, max_calls + 1):
+        # Less a margin, as rounding may have put a whole number above itself.
         n_next = max(1, math.ceil(n / (1 + t) ** decay_rate - 1e-9))
         if n_next < n_remaining or t == max_calls:
             rungs.append(Rung(n_remaining, t))

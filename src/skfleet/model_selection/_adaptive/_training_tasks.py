@@ -144,6 +144,7 @@ def train(
     `state` is the model so far, or the parameters of a new candidate. `block_refs` are of blocks
     that the calls need, by number. A model in the checkpoint is loaded instead of trained again.
     """
+    # Tasks after a failure hand it on to the one that reports to the driver.
     if isinstance(state, TrainedModel) and state.record.failure is not None:
         return state
     n_calls = calls.stop
@@ -161,8 +162,10 @@ def train(
                 trained = _score(context, trained, test)
         except Exception as error:
             trained = _failed(n_calls, failure_of(error))
+    # A failure is not stored, so that a resumed search tries again.
     if context.models is not None and trained.record.failure is None:
         context.models.put(candidate, trained)
+    # Output since the last scores, which several instructions may have made.
     earlier = state.output if isinstance(state, TrainedModel) and not state.record.scores else ()
     trained = replace(trained, output=(*earlier, *output))
     # The cache lives as long as the model: Dask may drop the context and fetch it again.
@@ -187,6 +190,7 @@ def _train_batches(
     if not calls:
         return state
     blocks = {n: open_rows(ref) for n, ref in zip(numbers, block_refs, strict=True)}
+    # Dask may run this task again from the state, which must be as it was.
     model, n_samples = copy_learner(state.model), state.n_samples
     on_device = accepts_device_arrays(model)
     start = time.perf_counter()
@@ -199,6 +203,7 @@ def _train_batches(
         partial_fit_rows(model, rows, context)
         n_samples += rows.n_rows
     attributes_to_host(last_step(model))
+    # Once for each candidate, since it costs a pickle of the model.
     if not state.n_calls:
         check_picklable(model)
     seconds = state.fit_time + time.perf_counter() - start

@@ -97,6 +97,7 @@ class RidgePath(_RidgeFromGram):
                 weights = balanced if weights is None else np.asarray(weights) * balanced
             binarizer = LabelBinarizer(pos_label=1, neg_label=-1)
             axis = 0 if targets.ndim > 1 else None
+            # A row of each label, so that a fit on these knows all of them.
             sample = np.unique(targets, return_index=True, axis=axis)[1]  # type: ignore[assignment]
             targets = binarizer.fit_transform(y)
         targets = targets.astype(float, copy=False).reshape(len(rows), -1)
