@@ -34,6 +34,7 @@ class StagingBuffers:
         with self._lock:
             for number, (piece, target) in enumerate(_pieces(x, out)):
                 buffer, copied = self._buffers[number % 2], self._copied[number % 2]
+                # The device may still read the piece before the last one from this buffer.
                 copied.synchronize()
                 staged = buffer[: piece.nbytes].view(target.dtype).reshape(piece.shape)
                 self._fill(staged, piece)

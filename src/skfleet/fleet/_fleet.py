@@ -192,7 +192,7 @@ class Fleet:
             "dashboard_address": dashboard_address,
         }
         if address is None:
-            # A local cluster: workers take seconds, for which the user gets a line.
+            # Without an address there is no scheduler to wait for but the one that is started here.
             if timeout is not None:
                 raise _conflicting_parameter("timeout", timeout, "without an address")
             waits_for = "worker processes to start; each imports its libraries" if processes else ""

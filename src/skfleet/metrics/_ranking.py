@@ -352,7 +352,7 @@ def roc_auc(
         )
     if multi_class == "ovr":
         return _averaged(score, average, n_columns, classes)
-    # Pairs of labels.
+    # Pairs of labels, for which scikit-learn has neither other averages nor weights.
     if average not in ("macro", "weighted"):
         raise ValueError(
             f"average must be 'macro' or 'weighted' for multi_class='ovo'. Got {average!r} instead."

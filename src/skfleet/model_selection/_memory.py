@@ -131,9 +131,11 @@ def fit_memory(estimator: Any, size: RowSize, n_train: int, n_test: int) -> FitM
 
 def _copied_fraction(estimator: Any, itemsize: int, n_train: int) -> float:
     """Return the bytes that an estimator makes of each byte of its training rows."""
+    # Trees have the rows in single precision.
     if isinstance(estimator, _FLOAT32_COPIES):
         return 4 / itemsize if itemsize != 4 else 0.0
     if isinstance(estimator, _UINT8_BINS):
+        # A byte for each value, and once more the rows where some of them are held out.
         stops_early = estimator.early_stopping
         if stops_early == "auto":
             stops_early = n_train > _MIN_EARLY_STOPPING_ROWS
@@ -168,6 +170,7 @@ def plan_memory(
     for name, process in processes.items():
         fixed = _fixed_bytes(process, rows)
         n_planned = int((PLANNED_FRACTION * process.limit - fixed) // max(1, fit.total))
+        # A single fit may take more than is planned, up to where Dask ends the worker.
         if n_planned < 1:
             n_planned = int(fixed + fit.total <= LARGEST_FRACTION * process.limit)
         n_fits[name] = min(process.n_slots, n_planned)

@@ -93,6 +93,8 @@ def column_getter(X: Any) -> Callable[[int], tuple[np.ndarray, int]]:
     if not is_sparse(X):
         if is_not_numpy(X) or X.shape[1] < 2 * TILE or X.flags.f_contiguous:
             return lambda j: (X[:, j], 0)
+        # Rows are contiguous, so a column has a value in each of many cache lines: a few columns
+        # are copied together.
         tile_of = lru_cache(1)(lambda i: np.ascontiguousarray(X[:, i * TILE : (i + 1) * TILE].T))
         return lambda j: (tile_of(j // TILE)[j % TILE], 0)
     X = X.tocsc()
@@ -118,6 +120,7 @@ def sorted_values(
     else:
         order = np.argsort(values)
         values, weight = values[order], weight[order]
+    # NumPy sorts NaN last.
     if values.dtype.kind == "f" and len(values) and np.isnan(values[-1]):
         n = np.searchsorted(values, np.nan)
         return values[:n], None if weight is None else weight[:n]

@@ -365,6 +365,7 @@ class DaskEngine:
             """Wait until all are in memory or on the disk, or one has failed."""
             tasks[:] = submitted
             for task in count_steps(self.as_completed(submitted), "loading", len(submitted)):
+                # Its error is raised at once, while the others still load.
                 if self.has_failed(task):
                     self.gather([task])
 

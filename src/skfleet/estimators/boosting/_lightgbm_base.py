@@ -144,6 +144,7 @@ class LightGBMEstimator(BoostedEstimator):
                 f"{type(self).__name__} must have parameters that LightGBM knows. Got "
                 f"{unknown[0]!r} instead. Look for its name in LightGBM's list of parameters."
             )
+        # What several machines cannot train with, or would do on one of them alone.
         refused = [
             ("tree_learner", ("serial", "data", "data_parallel", "voting", "voting_parallel")),
             ("device_type", ("cpu",)),
@@ -164,6 +165,7 @@ class LightGBMEstimator(BoostedEstimator):
             raise ValueError(
                 "min_child_samples must be 1 or more for Dask rows. Got 0 instead. Set it to 1."
             )
+        # The ranks find one another: a network of the user's would be another one.
         for name in _NETWORK:
             if aliases_of(name) & set(params):
                 raise ValueError(

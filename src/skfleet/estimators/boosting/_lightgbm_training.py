@@ -74,6 +74,7 @@ class LightGBMTraining:
     # 2. Each finds a port to listen at.
     def link(self, group: Any, rows: Sequence[Any]) -> list[LightGBMLink]:
         """Return what each rank needs to know of the others."""
+        # After a loss the sums are the same. A sample that a lone rank kept is gone.
         if self._link is None or self._link.sample is None:
             self._link = self._summarize(group, rows)
         self._link.machines = []
@@ -117,10 +118,12 @@ class LightGBMTraining:
         mean = sum(r.sum_y for r in results) / sum(r.sum_weights for r in results)
         start = float(np.log(mean)) if is_log else mean
         if objective in _LOG_ODDS_STARTS:
+            # LightGBM's own bounds, within which the logarithm is finite.
             mean = min(max(mean, MIN_START), 1 - MIN_START)
             start = float(np.log(mean / (1 - mean)))
         elif objective in _LOG_EXPM1_STARTS:
             start = float(np.log(np.expm1(mean)))
+        # LightGBM adds no smaller start either.
         return start if np.isfinite(start) and abs(start) > MIN_START else None
 
     def collect(self, results: Sequence[Any], n_done: int) -> list[list[Any]]:
@@ -129,6 +132,7 @@ class LightGBMTraining:
             self._scores([result["log"][i] for result in results], results)
             for i in range(len(results[0]["log"]))
         ]
+        # Rounds after the snapshot were lost, and are trained again.
         self._history = [*self._history[:n_done], *log]
         if "snapshot" in results[0]:
             results[0]["history"] = [list(map(tuple, scores)) for scores in self._history]

@@ -299,7 +299,7 @@ class XGBoostEstimator(BoostedEstimator):
         )
         library = XGBoostTraining(job)
         n_rounds = self.get_num_boosting_rounds()
-        # All rounds, over as many losses of workers as are allowed.
+        # All rounds; where workers are lost meanwhile, from the last snapshot on.
         data = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
         monitor.finish()
         # The attributes by which `predict` knows the best round, which slicing removes.

@@ -193,6 +193,7 @@ def launch(
 ) -> None:
     """Launch a kernel on the current device; raise where that is impossible."""
     function = _function(build, name)
+    # CUDA grants more than the default only to functions that ask for it.
     if shared > DEFAULT_SHARED_BYTES:
         function.max_dynamic_shared_size_bytes = shared
     function(grid, (THREADS, 1, 1), args, shared_mem=shared)

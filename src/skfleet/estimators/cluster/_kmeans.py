@@ -189,7 +189,7 @@ class KMeans(CenterModel):
                 with_bounds=with_bounds,
                 verbose=bool(self.verbose),
             )
-            # Starts one after the other. Each may use what a pass over the rows has cached.
+            # Starts one after the other: the block caches have room for the bounds of one.
             best = None
             for number in range(init.n_init):
                 centers = fixed_centers

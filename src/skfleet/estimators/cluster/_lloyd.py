@@ -73,7 +73,7 @@ class LloydSolver:
                 if step.final:
                     return LloydResult(centers, result.inertia, n_iter, result.n_members)
                 break
-            # The next iteration, or the end within the tolerance.
+            # The last pass uses the bounds too, so a movement within the tolerance counts as well.
             if center_movement is not None:
                 center_movement = center_movement + movement_bounds(centers, moved, self.rows.dtype)
             centers = moved

@@ -182,6 +182,7 @@ class MiniBatchKMeans(CenterModel):
         with engine.persist(rows) as persisted:
             rows = with_row_offsets(engine, persisted)
             self._check_n_rows(rows.n_rows)
+            # The last pass leaves the labels of rows in this process in the cache.
             rows = rows if rows.on_dask else engine.with_block_cache(rows)
             size = min(self.batch_size, rows.n_rows)
             n_bytes = estimated_bytes(rows)

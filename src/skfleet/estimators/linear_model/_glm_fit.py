@@ -247,7 +247,8 @@ def fit_glm(
             if solver is newton:
                 is_loaded = out_of_core and not are_cached(rows)
                 options["reuse_hessian"] = start is not null.coef and not is_loaded
-        # The tolerance refers to the null model, where no evaluation falls with this start.
+        # The tolerance refers to the gradient of the null model, which this start does not
+        # evaluate.
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         if solver is lbfgs and (callback := model.callback) is not None:

@@ -57,6 +57,7 @@ class CategoryIndex(list):
             return _positions(known, values)
         table = self._table(i)
         codes = np.fromiter(map(table.get, values.tolist(), repeat(-1)), np.intp, len(values))
+        # NaN equals nothing, so no table has it.
         for row in np.flatnonzero(codes < 0) if _ends_with_nan(known) else ():
             if values[row] is not None and is_missing(values[row]):
                 codes[row] = len(known) - 1
@@ -64,6 +65,7 @@ class CategoryIndex(list):
 
     def _table(self, i: int) -> dict[Any, int]:
         with self._lock:
+            # One of a worker's threads builds it, and the others wait.
             if i not in self._tables:
                 known = self[i][: self._n_indexed].tolist()
                 self._tables[i] = dict(zip(known, range(len(known)), strict=True))
@@ -131,6 +133,7 @@ class SortedText:
         for row, value in enumerate(values.tolist()):
             if isinstance(value, str):
                 text = _encode(value)
+                # NumPy would cut off or drop the end of others, which are not among these.
                 if len(text) <= width and not text.endswith(b"\0"):
                     rows.append(row)
                     texts.append(text)

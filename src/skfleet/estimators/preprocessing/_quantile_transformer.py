@@ -124,6 +124,7 @@ def _fit_sparse_sample(
     n_rows, numbers = counts.n_rows, sorted(n_explicit)
     ends = np.cumsum([n_explicit[number] for number in numbers], axis=0)
     totals, generator = ends[-1], check_random_state(transformer.random_state)
+    # In the order of the columns from one generator, as scikit-learn draws.
     draws: dict[int, np.ndarray] = {}
     for j in np.flatnonzero(totals > subsample):
         size = subsample if ignores_zeros else subsample * totals[j] // n_rows

@@ -173,8 +173,10 @@ def _place_blocks(
     lengths = [n_train for n_train, _, _ in sizes]
     n_test = sum(n for _, n, _ in sizes)
     test_bytes = sum(n for _, _, n in sizes)
+    # The size of frames is not known: test rows stand for all of them.
     if n_bytes is None:
         n_bytes = int(test_bytes * (sum(lengths) + n_test) / max(1, n_test))
+    # One block if a worker can hold it beside other rows; else the parts are scored in turn.
     if test_bytes <= MAX_TEST_FRACTION * engine.memory_limit:
         joined = engine.submit(_concat_holdouts, parts, name="join-test-rows")
         test: tuple[BlockRef, ...] = (BlockRef(joined),)

@@ -119,6 +119,7 @@ class LocalFits:
         fits = [self._fits.popleft()]
         pipeline, key = self._pipelines.get(fits[0]), self._key(fits[0])
         n_blocks = max(1, len(partition_lengths(self._requests.jobs[fits[0].job].X) or ()))
+        # A fit keeps as many workers busy as its rows have blocks.
         while self._fits and len(fits) < self._n_slots() // n_blocks:
             following = self._fits[0]
             is_whole = pipeline is None and following not in self._pipelines
@@ -136,6 +137,7 @@ class LocalFits:
             return
         pool = ThreadPoolExecutor(len(fits), thread_name_prefix="skfleet-local-fit")
         try:
+            # A context can be entered by one thread at a time.
             copy = contextvars.copy_context
             futures = [pool.submit(copy().run, self._run, fit, group) for fit in fits]
             yield from (future.result() for future in futures)

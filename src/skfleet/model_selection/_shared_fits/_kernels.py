@@ -132,6 +132,7 @@ class SVMPath(_KernelPath):
         """Return the kernel matrix, equal to libsvm's in float32 and in float64 on the diagonal."""
         kernel = super()._kernel(estimator, rows)
         libsvm = _LibsvmKernel(estimator, rows)
+        # libsvm has the diagonal in double precision, so it is computed in any case as libsvm does.
         uncertain = [(n, n) for n in range(len(rows))]
         for batch in gen_batches(len(rows), max(1, _BATCH_ELEMENTS // len(rows))):
             part = kernel[batch]

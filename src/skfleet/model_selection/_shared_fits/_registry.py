@@ -352,6 +352,7 @@ def _shared_fit_of(kind: type) -> SharedFit | None:
     if kind in _by_type:
         return _by_type[kind]
     for module, shared_fit in _by_name.get(kind.__name__, {}).items():
+        # Only the class itself: another one may have its name.
         if getattr(sys.modules.get(module), kind.__name__, None) is kind:
             return shared_fit
     return None
