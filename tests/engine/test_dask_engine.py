@@ -22,6 +22,7 @@ from skfleet.engine import (
     engine_for,
     map_reduce,
 )
+from skfleet.engine._dask._block_locations import futures_of
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._resources import resources_for_device
 from skfleet.engine._task_context import open_scattered
@@ -79,6 +80,16 @@ def test_the_engine_follows_the_data(cluster_client):
             engine = engine_for(rows)
             assert isinstance(engine, DaskEngine)
             assert map_reduce(engine, Reduction(_count), rows) == 6
+
+
+def test_blocks_are_grouped_while_a_worker_leaves(cluster_client, monkeypatch):
+    client, engine = cluster_client, DaskEngine(cluster_client)
+    _, stays = client.nthreads()
+    with engine.persist(row_blocks(da.ones((40, 3), chunks=(4, 3)))) as held:
+        client.replicate([f for block in held.blocks for f in futures_of(block)])
+        # its blocks were listed before
+        monkeypatch.setattr(client, "nthreads", lambda: {stays: 1})
+        assert [len(group) for group in engine.group_by_worker(held.blocks)] == [10]
 
 
 @pytest.mark.parametrize("fails", [False, True])

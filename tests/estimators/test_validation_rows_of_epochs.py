@@ -14,6 +14,7 @@ from sklearn.naive_bayes import GaussianNB
 from skfleet import config_context
 from skfleet.engine import counting, draw_holdout, engine_for, with_row_offsets
 from skfleet.estimators import Incremental, SGDClassifier, SGDRegressor
+from skfleet.estimators.meta import _incremental
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 4))
@@ -289,6 +290,44 @@ class Fragile(GaussianNB):
         if np.max(X) > 1000:
             raise RuntimeError("too large")
         return super().partial_fit(X, y, classes, sample_weight)
+
+
+@pytest.mark.parametrize("kind", ["validation rows", "held-out rows"])
+def test_a_fit_goes_on_with_the_score_that_was_interrupted(kind, monkeypatch):
+    score, n_calls = _incremental.validation_score, 0
+
+    def interrupted_once(*args):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 2:
+            raise KeyboardInterrupt
+        return score(*args)
+
+    monkeypatch.setattr(_incremental, "validation_score", interrupted_once)
+    model = Incremental(
+        SGDClassifier(random_state=0), epochs=3, random_state=0, early_stopping=True
+    )
+    val = {"X_val": X[VAL], "y_val": LABELS[VAL]} if kind == "validation rows" else {}
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[FIT], LABELS[FIT], **val)
+    assert list(model.history_.epoch) == [1]
+    model.fit(X[FIT], LABELS[FIT], resume=True, **val)
+    assert n_calls == 4
+    expected = clone(model).fit(X[FIT], LABELS[FIT], **val)
+    for name in ("epoch", "n_samples_seen", "score"):
+        np.testing.assert_array_equal(model.history_[name], expected.history_[name])
+    np.testing.assert_array_equal(model.estimator_.coef_, expected.estimator_.coef_)
+
+
+def test_a_model_that_was_trained_on_is_not_resumed():
+    bad = X[FIT].copy()
+    bad[330, 0] = 1e6
+    model = Incremental(Fragile(), epochs=3, batch_size=100, shuffle=False)
+    with pytest.raises(RuntimeError, match="too large"):
+        model.fit(bad, LABELS[FIT])
+    model.partial_fit(X[FIT], LABELS[FIT])
+    with pytest.raises(ValueError, match="no fit of this estimator was interrupted"):
+        model.fit(X[FIT], LABELS[FIT], resume=True)
 
 
 def test_a_resumed_fit_has_the_same_best_epoch():

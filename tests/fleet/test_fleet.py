@@ -148,6 +148,7 @@ def test_default_label_is_the_threads():
     [
         ({"n_workers": 0}, "n_workers must be a positive whole number. Got 0 instead"),
         ({"n_workers": 1.5}, "n_workers must be a positive whole number. Got 1.5 instead"),
+        ({"n_workers": True}, "n_workers must be a positive whole number. Got True instead"),
         ({"threads_per_worker": -1}, "threads_per_worker must be a positive whole number. Got -1"),
         (
             {"n_workers": 3, "resources": [{"CPU": 1}]},

@@ -343,7 +343,8 @@ def _resolve_worker_counts(
     """Return the number of workers and of their threads; by default they fill the cores."""
     for name, value in {"n_workers": n_workers, "threads_per_worker": threads}.items():
         minimum = 0 if n_gpus and name == "n_workers" else 1
-        if value is not None and (not isinstance(value, int) or value < minimum):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (is_whole and value >= minimum):
             raise ValueError(
                 f"{name} must be a positive whole number. Got {value!r} instead. "
                 "Leave it out to fill the cores."

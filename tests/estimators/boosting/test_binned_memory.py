@@ -1,12 +1,16 @@
 """The memory of binned rows, by which a rank holds them in memory or on the disk."""
 
+import gc
 import subprocess
 import sys
+import tempfile
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import xgboost
 
 from skfleet.blocks import BlockRef
 from skfleet.estimators.boosting import XGBClassifier
@@ -81,3 +85,24 @@ def test_rows_with_gaps_take_more():
     marked = XGBClassifier(missing=-1)._binned_bytes(1_000_000, N_FEATURES, 1, 1.0)
     assert gaps > 1.25 * full
     assert marked == pytest.approx(gaps, rel=0.02)
+
+
+def test_binned_rows_on_the_disk_go_with_the_fit(monkeypatch, tmp_path):
+    """In this process, where no folder of a worker goes with them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("_fit_on_one_worker", "_fits_in_memory"):
+        monkeypatch.setattr(XGBClassifier, name, lambda *args: False)
+    X = np.random.default_rng(0).normal(size=(2000, 5))
+    y = (X[:, 0] > 0).astype(int)
+    pages, update = set(), xgboost.Booster.update
+
+    def recorded(self, *args, **kwargs):
+        pages.update(tmp_path.glob("skfleet-*/page*"))
+        return update(self, *args, **kwargs)
+
+    monkeypatch.setattr(xgboost.Booster, "update", recorded)
+    model = XGBClassifier(n_estimators=3).fit(da.from_array(X, chunks=(500, 5)), da.from_array(y))
+    assert pages
+    assert model.score(X, y) > 0.9
+    gc.collect()
+    assert not list(tmp_path.glob("skfleet-*"))

@@ -77,8 +77,9 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
         n_parts: dict[str, int] = defaultdict(int)
         for future in futures_of(block):
             for address in holders.get(future.key, ()):
-                n_parts[address] += address in groups
-        if not any(n_parts.values()):
+                if address in groups:  # it may have left since it was listed
+                    n_parts[address] += 1
+        if not n_parts:
             lost.append(block)
             continue
         # Of workers with as many parts, the one with the fewest blocks.

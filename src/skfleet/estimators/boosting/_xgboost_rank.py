@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -114,12 +116,15 @@ class XGBoostRank:
                 self.booster = callback.before_training(self.booster)
 
     def _matrix(self, rows: RankRows, reference: Any) -> Any:
-        cache, kind = None, xgboost.QuantileDMatrix
+        folder, cache, kind = None, None, xgboost.QuantileDMatrix
         if self.job.is_on_disk:
-            cache = os.path.join(tempfile.mkdtemp(prefix="skfleet-"), "page")
+            folder = tempfile.mkdtemp(prefix="skfleet-")
+            cache = os.path.join(folder, "page")
             kind = xgboost.ExtMemQuantileDMatrix
         blocks = BlockIterator(rows, self.job.is_ranker, cache)
         matrix = kind(blocks, ref=reference, nthread=self.params.get("nthread"), **self.job.matrix)
+        if folder is not None:  # a process of its own has a folder for all that it leaves
+            weakref.finalize(matrix, shutil.rmtree, folder, ignore_errors=True)
         if self.job.is_ranker and rows.query_weights is not None:
             matrix.set_weight(rows.query_weights)
         if reference is None and self.job.feature_weights is not None:

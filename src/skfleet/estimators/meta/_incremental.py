@@ -405,6 +405,9 @@ class Incremental(ParallelPostFit):
                 model, n_samples_seen, _ = self._one_epoch(
                     engine, rows, state, fit_state, replay, prepare, device_arrays
                 )
+                score = np.nan
+                if scorer is not None and scored_rows is not None:
+                    score = validation_score(*scored_rows, model, scorer)
             # Interrupts too: ``resume=True`` continues after the last checkpoint.
             except BaseException:
                 if fit_state.n_batches_done or fit_state.epoch:
@@ -412,11 +415,8 @@ class Incremental(ParallelPostFit):
                     self._fit_state = fit_state
                     self._set_history(fit_state)
                 raise
-            # The epoch is over, whatever its score is.
+            # Only now: an epoch without its score is resumed, though no batch of it is left.
             fit_state.epoch, fit_state.n_batches_done = fit_state.epoch + 1, 0
-            score = np.nan
-            if scorer is not None and scored_rows is not None:
-                score = validation_score(*scored_rows, model, scorer)
             fit_state.record_score(model, n_samples_seen, score)
             # The record of the epoch, with the seconds of the fits that it resumes.
             seconds = time.monotonic() - start_time
@@ -468,7 +468,8 @@ class Incremental(ParallelPostFit):
             nonlocal n_replayed
             check_sent(state.model)
             self.estimator_, self.n_samples_seen_, notes = state
-            self._best_epoch = None
+            # what was interrupted before was the fit of another model
+            self._best_epoch = self._fit_state = None
             fit_state.n_batches_done = n_done + n
             replay(notes[n_replayed:])
             n_replayed = len(notes)
