@@ -16,6 +16,86 @@ class Table(Protocol):
         """The number of rows, and of columns where there are any."""
 
 
+class Matrix(Protocol):
+    """Rows of numbers for kernels: a dense array of any library, or SciPy's sparse matrix."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of rows, and of columns where there are any."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the numbers, in the library's own terms."""
+
+    @property
+    def T(self) -> Matrix:
+        """The transposed matrix."""
+
+    def __getitem__(self, key: Any, /) -> Matrix: ...
+
+    def __matmul__(self, other: Any, /) -> Any: ...
+
+
+class Array(Protocol):
+    """A dense array of any library: what NumPy's, CuPy's and others' arrays have in common."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the elements, in the library's own terms."""
+
+    @property
+    def T(self) -> Array:
+        """The transposed array."""
+
+    def __getitem__(self, key: Any, /) -> Array: ...
+
+    def __float__(self) -> float: ...
+
+    def __neg__(self) -> Array: ...
+
+    def __add__(self, other: Any, /) -> Array: ...
+
+    def __radd__(self, other: Any, /) -> Array: ...
+
+    def __sub__(self, other: Any, /) -> Array: ...
+
+    def __rsub__(self, other: Any, /) -> Array: ...
+
+    def __mul__(self, other: Any, /) -> Array: ...
+
+    def __rmul__(self, other: Any, /) -> Array: ...
+
+    def __truediv__(self, other: Any, /) -> Array: ...
+
+    def __rtruediv__(self, other: Any, /) -> Array: ...
+
+    def __pow__(self, other: Any, /) -> Array: ...
+
+    def __matmul__(self, other: Any, /) -> Array: ...
+
+    def __lt__(self, other: Any, /) -> Array: ...
+
+    def __le__(self, other: Any, /) -> Array: ...
+
+    def __gt__(self, other: Any, /) -> Array: ...
+
+    def __ge__(self, other: Any, /) -> Array: ...
+
+
+class CrossValidator(Protocol):
+    """An object that splits rows into those to train on and those to test on."""
+
+    def split(self, *args: Any, **kwargs: Any) -> Any:
+        """Return or yield pairs of training and test rows."""
+
+    def get_n_splits(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the number of pairs."""
+
+
 class Estimator(Protocol):
     """An object that scikit-learn's ``clone`` can copy."""
 
@@ -37,7 +117,8 @@ Answer: TypeAlias = Any
 
 RandomState: TypeAlias = int | np.random.RandomState | None
 Scoring: TypeAlias = str | Callable[..., Any] | Iterable[str] | Mapping[str, Any] | None
-Splitter: TypeAlias = int | Iterable[Any] | Any  # or an object with `split` and `get_n_splits`
+Splitter: TypeAlias = int | Iterable[Any] | CrossValidator
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
+ArrayT = TypeVar("ArrayT", bound=Array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ import numpy as np
 
 from skfleet._array import FLOAT64, asarray_like, astype, namespace
 from skfleet._linalg import dot, reduce_down, sums_down
+from skfleet._typing import Rows, Splitter, Values
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Folds, RowBlocks, as_folds, is_lazy
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
@@ -47,7 +48,7 @@ class SplitProducts(NamedTuple):
         return [int(sizes[list(test)].sum()) for _, test in self.folds.splits]
 
     def reduce_models(
-        self, reduction: Reduction, coefs: np.ndarray, intercepts: np.ndarray, *args: Any
+        self, reduction: Reduction, coefs: np.ndarray, intercepts: np.ndarray, *args: object
     ) -> Any:
         """Return a statistic of linear models of each split, from one pass over the rows.
 
@@ -70,13 +71,13 @@ class Residuals(NamedTuple):
 
 def split_products(
     rows: RowBlocks,
-    X: Any,
-    y: Any,
-    cv: Any,
-    params: dict[str, Any],
+    X: Rows,
+    y: Values | None,
+    cv: Splitter,
+    params: Mapping[str, object],
     *,
     centred: bool = True,
-    alpha: Any = 0.0,
+    alpha: float | np.ndarray = 0.0,
     has_l1: bool = False,
     allows_no_weight: bool = False,
 ) -> SplitProducts:
@@ -101,7 +102,7 @@ def split_products(
         return accurate_products(rows, n_rows, reduce_rows, systems, alpha=alpha, has_l1=has_l1)
 
 
-def split_cross_products(rows: RowBlocks, X: Any, y: Any, cv: Any) -> SplitProducts:
+def split_cross_products(rows: RowBlocks, X: Rows, y: Values | None, cv: Splitter) -> SplitProducts:
     """Return the cross products of all splits, whatever their condition, from one pass."""
     with _folded_rows(rows, X, y, cv, {}) as (rows, folds):
         return _products_of_splits(GRAM, rows, folds, allows_no_weight=False)
@@ -109,7 +110,7 @@ def split_cross_products(rows: RowBlocks, X: Any, y: Any, cv: Any) -> SplitProdu
 
 @contextmanager
 def _folded_rows(
-    rows: RowBlocks, X: Any, y: Any, cv: Any, params: dict[str, Any]
+    rows: RowBlocks, X: Rows, y: Values | None, cv: Splitter, params: Mapping[str, object]
 ) -> Iterator[tuple[RowBlocks, Folds]]:
     """Yield rows of known lengths, and their folds."""
     engine = engine_for(rows)
@@ -181,7 +182,9 @@ def combine_residuals(a: Residuals, b: Residuals) -> Residuals:
 
 
 def combine_by_group(
-    combine: Callable[[Any, Any], Any], a: dict[int, Products], b: dict[int, Products]
+    combine: Callable[[Products, Products], Products],
+    a: dict[int, Products],
+    b: dict[int, Products],
 ) -> dict[int, Products]:
     # A block need not have rows of every group.
     both = a.keys() & b.keys()

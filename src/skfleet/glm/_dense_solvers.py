@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import linalg, optimize
 
 
 def solve_ridge(
-    gram: np.ndarray, xy: np.ndarray, alpha: Any, *, tol: float = 0.0
+    gram: np.ndarray, xy: np.ndarray, alpha: float | np.ndarray, *, tol: float = 0.0
 ) -> tuple[np.ndarray, str, int]:
     """Solve (gram + alpha I) coef = xy; return coef by target, solver and rank.
 
@@ -33,7 +31,7 @@ def solve_ridge(
 
 
 def solve_positive(
-    gram: np.ndarray, xy: np.ndarray, alpha: Any, max_iter: int | None = None
+    gram: np.ndarray, xy: np.ndarray, alpha: float | np.ndarray, max_iter: int | None = None
 ) -> tuple[np.ndarray, bool]:
     """Minimise the same over coefficients of at least 0; return coef by target, and convergence."""
     # SciPy's solver takes rows; any with the same products have the same minimum.
@@ -60,7 +58,7 @@ def _nonnegative(
 
 
 def solve_ridge_rows(
-    design: np.ndarray, target: np.ndarray, alpha: Any, *, tol: float = 0.0
+    design: np.ndarray, target: np.ndarray, alpha: float | np.ndarray, *, tol: float = 0.0
 ) -> tuple[np.ndarray, str, int]:
     """Solve the same for rows, whose products would have lost digits, by their SVD."""
     n_features, n_targets = design.shape[1], target.shape[1]
@@ -84,7 +82,7 @@ def solve_ridge_rows(
 
 
 def solve_positive_rows(
-    design: np.ndarray, target: np.ndarray, alpha: Any, max_iter: int | None = None
+    design: np.ndarray, target: np.ndarray, alpha: float | np.ndarray, max_iter: int | None = None
 ) -> tuple[np.ndarray, bool]:
     """Minimise the same over coefficients of at least 0; return coef by target, and convergence."""
     alphas = np.broadcast_to(alpha, target.shape[1])

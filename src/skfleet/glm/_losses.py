@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from skfleet._array import asarray_like, namespace
+from skfleet._typing import Array
 
 # Keeps the logarithm finite for means of 0, of counts that are all 0 for example.
 MIN_MEAN = 1e-8
@@ -16,9 +17,9 @@ MIN_MEAN = 1e-8
 class Pointwise(NamedTuple):
     """A loss at n rows: values (n,), derivatives (n, n_outputs), expected targets (same)."""
 
-    value: Any
-    gradient: Any
-    mean: Any
+    value: Array
+    gradient: Array
+    mean: Array
 
 
 class Loss(Protocol):
@@ -32,13 +33,13 @@ class Loss(Protocol):
     hessian_bound: float
     valid_targets: str  # the range of y in words; empty for all numbers
 
-    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+    def evaluate(self, y: Array, eta: Array) -> Pointwise:
         """Return the loss of each row, its derivative in eta, and the expected target."""
 
-    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Array, mean: Array, i: int, j: int) -> Array:
         """Return the second derivative by outputs i and j, or a positive substitute for it."""
 
-    def mean(self, eta: Any) -> Any:
+    def mean(self, eta: Array) -> Array:
         """Return the expected target of each row."""
 
     def link(self, mean: np.ndarray) -> np.ndarray:
@@ -47,7 +48,7 @@ class Loss(Protocol):
     def mean_loss(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the average loss of rows of one predictor and targets of a given average."""
 
-    def in_y_true_range(self, y: Any) -> Any:
+    def in_y_true_range(self, y: Array) -> Array:
         """Return for each target whether the loss is defined for it."""
 
 
@@ -56,7 +57,7 @@ class _AnyTarget:
 
     valid_targets = ""
 
-    def in_y_true_range(self, y: Any) -> Any:
+    def in_y_true_range(self, y: Array) -> Array:
         """Return True for every target."""
         return namespace(y).ones_like(y, dtype=bool)
 
@@ -68,7 +69,7 @@ class BinaryLogistic(_AnyTarget):
     n_outputs: int = 1
     hessian_bound: float = 0.25
 
-    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+    def evaluate(self, y: Array, eta: Array) -> Pointwise:
         """Return log(1 + exp(eta)) - y * eta and the rest, without overflow."""
         xp = namespace(eta)
         small = xp.exp(-xp.abs(eta))
@@ -79,11 +80,11 @@ class BinaryLogistic(_AnyTarget):
         value = positive + xp.log1p(small[:, 0]) - y * line
         return Pointwise(value, mean - y[:, None], mean)
 
-    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Array, mean: Array, i: int, j: int) -> Array:
         """Return the variance of y."""
         return mean[:, 0] * (1 - mean[:, 0])
 
-    def mean(self, eta: Any) -> Any:
+    def mean(self, eta: Array) -> Array:
         """Return the probability of 1, exact to the last bits for large eta of both signs."""
         xp = namespace(eta)
         small = xp.exp(-xp.abs(eta))
@@ -106,7 +107,7 @@ class Multinomial(_AnyTarget):
     n_outputs: int
     hessian_bound: float = 0.5
 
-    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+    def evaluate(self, y: Array, eta: Array) -> Pointwise:
         """Return log(sum(exp(eta))) - eta[y] and the rest, without overflow."""
         xp = namespace(eta)
         # The largest exponent becomes 0, so that none overflows.
@@ -119,11 +120,11 @@ class Multinomial(_AnyTarget):
         value = largest + xp.log(total) - xp.sum(eta * truth, axis=1)
         return Pointwise(value, mean - truth, mean)
 
-    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Array, mean: Array, i: int, j: int) -> Array:
         """Return a covariance of the class indicators."""
         return mean[:, i] * ((1.0 if i == j else 0.0) - mean[:, j])
 
-    def mean(self, eta: Any) -> Any:
+    def mean(self, eta: Array) -> Array:
         """Return the probabilities of the classes."""
         xp = namespace(eta)
         powers = xp.exp(eta - xp.max(eta, axis=1)[:, None])
@@ -146,18 +147,18 @@ class SquaredError(_AnyTarget):
     n_outputs: int = 1
     hessian_bound: float = 1.0
 
-    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+    def evaluate(self, y: Array, eta: Array) -> Pointwise:
         """Return eta^2 / 2 - y eta and the rest, summed over the outputs."""
         xp = namespace(eta)
         y = y if len(y.shape) == 2 else y[:, None]
         return Pointwise(xp.sum(eta * (eta / 2 - y), axis=1), eta - y, eta)
 
-    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Array, mean: Array, i: int, j: int) -> Array:
         """Return 1 for an output with itself, else 0."""
         xp = namespace(mean)
         return (xp.ones_like if i == j else xp.zeros_like)(mean[:, 0])
 
-    def mean(self, eta: Any) -> Any:
+    def mean(self, eta: Array) -> Array:
         """Return eta."""
         return eta
 
@@ -191,13 +192,13 @@ class Tweedie:
             return ""
         return "at least 0" if self.power < 2 else "above 0"
 
-    def in_y_true_range(self, y: Any) -> Any:
+    def in_y_true_range(self, y: Array) -> Array:
         """Return for each target whether it is in the range of the distribution."""
         if self.power <= 0:
             return namespace(y).ones_like(y, dtype=bool)
         return y >= 0 if self.power < 2 else y > 0
 
-    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+    def evaluate(self, y: Array, eta: Array) -> Pointwise:
         """Return the loss and the rest; infinite where there is no such mean."""
         xp, p, line = namespace(eta), self.power, eta[:, 0]
         mean = self.mean(eta)
@@ -216,17 +217,17 @@ class Tweedie:
             value = xp.where(possible, value, xp.full_like(value, xp.inf))
         return Pointwise(value, slope[:, None], mean)
 
-    def _parts(self, mu: Any, log_mu: Any) -> tuple[Any, Any]:
+    def _parts(self, mu: Array, log_mu: Array | None) -> tuple[Array, Array]:
         """Return the integrals of mu^(1 - power) and of mu^-power."""
         xp, p = namespace(mu), self.power
         if p in (1.0, 2.0) and log_mu is None:
             log_mu = xp.log(mu)
         # Integrals of powers; that of 1 / mu is the logarithm.
-        own = log_mu if p == 2 else _power(mu, 2 - p) / (2 - p)
-        other = log_mu if p == 1 else _power(mu, 1 - p) / (1 - p)
+        own: Any = log_mu if p == 2 else _power(mu, 2 - p) / (2 - p)
+        other: Any = log_mu if p == 1 else _power(mu, 1 - p) / (1 - p)
         return own, other
 
-    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Array, mean: Array, i: int, j: int) -> Array:
         """Return the second derivative, or its expectation where it may be negative."""
         p, mu = self.power, mean[:, 0]
         # Neither term is negative for these powers, so the exact second derivative can be used.
@@ -234,7 +235,7 @@ class Tweedie:
             return _power(mu, 1 - p) * ((2 - p) * mu + (p - 1) * y)
         return _power(mu, (2.0 if self.log_link else 0.0) - p)
 
-    def mean(self, eta: Any) -> Any:
+    def mean(self, eta: Array) -> Array:
         """Return exp(eta) or eta."""
         return namespace(eta).exp(eta) if self.log_link else eta
 
@@ -248,7 +249,7 @@ class Tweedie:
             return float(self.evaluate(mean, eta[:, None]).value[0])
 
 
-def _power(base: Any, exponent: float) -> Any:
+def _power(base: Array, exponent: float) -> Array:
     """Return base ** exponent, cheaply for the exponents that are common."""
     if exponent == 0:
         return namespace(base).ones_like(base)

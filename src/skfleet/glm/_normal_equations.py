@@ -27,6 +27,7 @@ from skfleet._linalg import (
     transposed,
     weighted_gram,
 )
+from skfleet._typing import Array, Matrix
 from skfleet.blocks import PIECE_BYTES, Block, RowBlocks
 from skfleet.engine import Reduction, add
 from skfleet.glm._coordinate_descent import Quadratic
@@ -83,7 +84,7 @@ class CrossProducts(NamedTuple):
     def select_targets(self, chosen: list[int]) -> CrossProducts:
         return self._replace(y_mean=self.y_mean[chosen], xy=self.xy[:, chosen], yy=self.yy[chosen])
 
-    def place_targets(self, place: Any) -> CrossProducts:
+    def place_targets(self, place: Matrix) -> CrossProducts:
         """Return the cross products for targets @ place."""
         return self._replace(y_mean=self.y_mean @ place, yy=self.yy @ place, xy=self.xy @ place)
 
@@ -108,11 +109,15 @@ class CrossProducts(NamedTuple):
         variance_error += np.sum((coef @ self.gram) * coef, axis=1)
         return mean_error**2 + np.maximum(variance_error, 0.0) / self.weight
 
-    def solve_ridge(self, alpha: Any, *, tol: float = 0.0) -> tuple[np.ndarray, str, int]:
+    def solve_ridge(
+        self, alpha: float | np.ndarray, *, tol: float = 0.0
+    ) -> tuple[np.ndarray, str, int]:
         """Return coefficients by target, solver and rank, of least squares with an L2 penalty."""
         return solve_ridge(self.gram, self.xy, alpha, tol=tol)
 
-    def solve_positive(self, alpha: Any, max_iter: int | None = None) -> tuple[np.ndarray, bool]:
+    def solve_positive(
+        self, alpha: float | np.ndarray, max_iter: int | None = None
+    ) -> tuple[np.ndarray, bool]:
         """Return the same with coefficients of at least 0, and whether they converged."""
         return solve_positive(self.gram, self.xy, alpha, max_iter)
 
@@ -134,7 +139,9 @@ class CrossProducts(NamedTuple):
         return np.sqrt(np.maximum(linalg.eigvalsh(self.gram)[::-1], 0.0))
 
 
-def score_from_errors(scoring: str, squared: Any, absolute: Any, variance: Any) -> np.ndarray:
+def score_from_errors(
+    scoring: str, squared: np.ndarray, absolute: np.ndarray, variance: np.ndarray
+) -> np.ndarray:
     """Return scores from mean squared and absolute errors and the variance of the targets."""
     if scoring == "neg_mean_squared_error":
         return -squared
@@ -152,29 +159,29 @@ def block_cross_products(block: Block) -> CrossProducts:
     return cross_products(block, targets_of(block), weights_of(block))
 
 
-def targets_of(block: Block) -> Any:
+def targets_of(block: Block) -> Array:
     """Return the targets of a block, of shape (n_rows, n_targets), on the device of X."""
     y = np.empty((block.n_rows, 0)) if block.y is None else block.y
     y = astype(to_device_of(y, block.X), FLOAT64)
     return y if len(y.shape) == 2 else y[:, None]
 
 
-def weights_of(block: Block) -> Any:
+def weights_of(block: Block) -> Array | None:
     """Return the sample weights of a block on the device of X, None for none."""
     weight = block.sample_weight
     return None if weight is None else astype(to_device_of(weight, block.X), FLOAT64)
 
 
-def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
+def cross_products(block: Block, y: Array, w: Array | None) -> CrossProducts:
     """Return the cross products of the rows of a block with targets and weights."""
     X, xp, dtype = block.X, namespace(y), dtype_of(block.X)
     weight = float(block.n_rows) if w is None else xp.sum(w)
     divisor = nonzero_weight(weight)
     x_mean = column_sums(X, None if w is None else astype(w, dtype)) / divisor
-    y_mean = (sums_down(y) if w is None else w @ y) / divisor
+    y_mean: Any = (sums_down(y) if w is None else w @ y) / divisor
     # Products about zero lose the digits by which means exceed deviations.
     y = y - y_mean
-    wy = y if w is None else y * w[:, None]
+    wy: Any = y if w is None else y * w[:, None]
     yy = sums_down(wy * y)
     if is_sparse(X):
         # Centring would fill sparse rows, so the means are taken off their product.
@@ -197,7 +204,7 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
     return CrossProducts(weight, x_mean, y_mean, product, cross[:, :-1], yy)
 
 
-def nonzero_weight(weight: Any) -> Any:
+def nonzero_weight(weight: float | Array) -> float | Array:
     """Return a total weight as a divisor: 1 instead of 0, for which all sums are 0."""
     if not is_not_numpy(weight):
         return weight or 1.0

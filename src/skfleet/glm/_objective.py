@@ -17,6 +17,7 @@ from skfleet._array import (
     to_device_of,
 )
 from skfleet._linalg import gram, is_sparse, sums_down, take_columns, transposed, weighted_gram
+from skfleet._typing import Array, Matrix, Rows, Weights
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
@@ -185,7 +186,7 @@ class Objective:
             return len(y)
         return int(np.bincount(encode_labels(y, classes), minlength=len(classes)).min())
 
-    def on_sample(self, X: Any, y: Any, sample_weight: Any) -> Objective:
+    def on_sample(self, X: Rows, y: np.ndarray, sample_weight: Weights | None) -> Objective:
         """Return the same objective for a few rows in this process."""
         labels = self._class_encoding
         weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
@@ -243,7 +244,7 @@ def _sums(
     return sums._replace(hessian_sums=tuple(hessian_sums))
 
 
-def _hessian_sums(X: Any, curve: Any, *, positive: bool) -> HessianSums:
+def _hessian_sums(X: Matrix, curve: Array, *, positive: bool) -> HessianSums:
     """Return X.T @ diag(curve) @ X, X.T @ curve and the sum of curve."""
     xp = namespace(curve)
     # Blocks off the diagonal have negative curvature, which has no root to scale rows by.
@@ -284,7 +285,7 @@ def _encoded(rows: RowBlocks, labels: ClassEncoding) -> tuple[RowBlocks, ClassEn
     return replace(rows, blocks=tuple(blocks)), replace(labels, classes=None)
 
 
-def encode_targets(block: Block, labels: ClassEncoding, eta: Any) -> tuple[Any, Any]:
+def encode_targets(block: Block, labels: ClassEncoding, eta: Array) -> tuple[Array, Array | None]:
     """Return targets and weights of a block on the device of eta, None for weights of 1."""
     xp, dtype = namespace(eta), dtype_of(eta)
     y, weight = block.y, block.sample_weight

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import linalg
 
 from skfleet._array import FLOAT64
+from skfleet._typing import Array
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import engine_for, map_reduce
@@ -43,7 +44,7 @@ MAX_FACTOR_COLUMNS = 5000
 class ProductKind:
     """A way to sum products up: of the rows of a block with targets and weights, and combined."""
 
-    of_rows: Callable[[Block, Any, Any], Any]
+    of_rows: Callable[[Block, Array, Array | None], Any]
     combine: Callable[[Any, Any], Any]
 
 
@@ -58,7 +59,7 @@ def block_products(block: Block, kind: ProductKind) -> Products:
 
 
 def compute_products(
-    rows: RowBlocks, *, centred: bool, alpha: Any = 0.0, has_l1: bool = False
+    rows: RowBlocks, *, centred: bool, alpha: float | np.ndarray = 0.0, has_l1: bool = False
 ) -> Products:
     """Return what least squares of all rows with a penalty follow from, without rounding to see.
 
@@ -83,7 +84,7 @@ def accurate_products(
     reduce_rows: Callable[[ProductKind, RowBlocks], T],
     systems: Callable[[T], Iterable[Products]],
     *,
-    alpha: Any = 0.0,
+    alpha: float | np.ndarray = 0.0,
     has_l1: bool = False,
 ) -> T:
     """Return products by the cheapest kind of pass whose rounding does not show in solutions.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from skfleet._array import FLOAT64
@@ -13,7 +11,7 @@ MAX_MOVE = 8
 
 
 def round_coef(
-    coef: np.ndarray, x_mean: np.ndarray, y_mean: np.ndarray, dtype: Any
+    coef: np.ndarray, x_mean: np.ndarray, y_mean: np.ndarray, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return coefficients by output in a precision, and the intercepts that go through the means.
 
@@ -31,7 +29,7 @@ def round_coef(
     return rounded, np.asarray(y_mean - rounded @ x_mean)
 
 
-def _absorb(coef: np.ndarray, x_mean: np.ndarray, error: float, dtype: Any) -> None:
+def _absorb(coef: np.ndarray, x_mean: np.ndarray, error: float, dtype: np.dtype) -> None:
     """Change `coef @ x_mean` by an error, in place."""
     units = np.where(coef == 0, 0.0, np.spacing(np.abs(coef).astype(dtype)).astype(np.float64))
     changes = np.abs(units * x_mean)

@@ -17,6 +17,7 @@ from skfleet._linalg import (
     to_dense,
     vstack,
 )
+from skfleet._typing import Array, ArrayT, Matrix
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.glm._coordinate_descent import RowQuadratic
@@ -76,7 +77,7 @@ class RowFactor(NamedTuple):
         rows = np.hstack([self.design, self.target[:, chosen]])
         return self._replace(y_mean=self.y_mean[chosen], rows=rows)
 
-    def place_targets(self, place: Any) -> RowFactor:
+    def place_targets(self, place: Matrix) -> RowFactor:
         """Return the factor for targets @ place."""
         n = self.x_mean.shape[0]
         rows = hstack([self.rows[:, :n], self.rows[:, n:] @ place])
@@ -92,7 +93,7 @@ class RowFactor(NamedTuple):
         root = np.sqrt(self.weight)
         return RowQuadratic(np.asfortranarray(self.design / root), self.target[:, target] / root)
 
-    def squared_errors(self, coef: np.ndarray, fitted: Any) -> np.ndarray:
+    def squared_errors(self, coef: np.ndarray, fitted: RowFactor) -> np.ndarray:
         """Return the average squared error of each target, for coefficients by target.
 
         They were fitted to other rows, and lead through the means of those.
@@ -101,11 +102,15 @@ class RowFactor(NamedTuple):
         residual = self.target - self.design @ coef.T
         return mean_error**2 + np.sum(residual**2, axis=0) / self.weight
 
-    def solve_ridge(self, alpha: Any, *, tol: float = 0.0) -> tuple[np.ndarray, str, int]:
+    def solve_ridge(
+        self, alpha: float | np.ndarray, *, tol: float = 0.0
+    ) -> tuple[np.ndarray, str, int]:
         """Return coefficients by target, solver and rank, of least squares with an L2 penalty."""
         return solve_ridge_rows(self.design, self.target, alpha, tol=tol)
 
-    def solve_positive(self, alpha: Any, max_iter: int | None = None) -> tuple[np.ndarray, bool]:
+    def solve_positive(
+        self, alpha: float | np.ndarray, max_iter: int | None = None
+    ) -> tuple[np.ndarray, bool]:
         """Return the same with coefficients of at least 0, and whether they converged."""
         return solve_positive_rows(self.design, self.target, alpha, max_iter)
 
@@ -127,7 +132,7 @@ def block_row_factor(block: Block) -> RowFactor:
     return row_factor(block, targets_of(block), weights_of(block))
 
 
-def row_factor(block: Block, y: Any, w: Any) -> RowFactor:
+def row_factor(block: Block, y: Array, w: Array | None) -> RowFactor:
     """Return the factor of the rows of a block with targets and weights, a few rows at a time."""
     n_rows, n_columns = block.n_rows, block.X.shape[1] + y.shape[1]
     step = max(SLICE_ELEMENTS // n_columns, 4 * n_columns)
@@ -135,7 +140,7 @@ def row_factor(block: Block, y: Any, w: Any) -> RowFactor:
     return reduce(combine_row_factors, (_slice_factor(block.X, y, w, *pair) for pair in bounds))
 
 
-def _slice_factor(X: Any, y: Any, w: Any, low: int, high: int) -> RowFactor:
+def _slice_factor(X: Matrix, y: Array, w: Array | None, low: int, high: int) -> RowFactor:
     """Return the factor of the rows low to high."""
     x = astype(to_dense(rows_between(X, low, high)), FLOAT64)
     rows, root = hstack([x, y[low:high, ...]]), None
@@ -163,7 +168,7 @@ def combine_row_factors(a: RowFactor, b: RowFactor) -> RowFactor:
     return RowFactor(weight, a.x_mean + share * dx, a.y_mean + share * dy, rows)
 
 
-def _reduced(rows: Any) -> Any:
+def _reduced(rows: ArrayT) -> ArrayT:
     """Return the triangular factor of rows, or the rows while they are few."""
     return rows if rows.shape[0] <= 2 * rows.shape[1] else qr_r(rows)
 

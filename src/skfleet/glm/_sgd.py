@@ -18,6 +18,7 @@ from skfleet._array import (
     to_host,
 )
 from skfleet._linalg import has_values, is_sparse, row_norms, rows_between
+from skfleet._typing import Array, Matrix
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 
 # As in scikit-learn: the bound of a loss gradient, and the rate of intercepts of sparse rows.
@@ -114,7 +115,7 @@ class SGDTargets(NamedTuple):
 
 def descend(
     weights: SGDWeights,
-    X: Any,
+    X: Matrix,
     targets: SGDTargets,
     config: SGDConfig,
     order: np.ndarray | None = None,
@@ -150,7 +151,7 @@ def descend(
         return updater.to_host(weights, n_rows, float(total))
 
 
-def _to_device(values: Any, X: Any) -> Any:
+def _to_device(values: Array, X: Matrix) -> Array:
     """Return values on the device of X, floats in the precision of X."""
     values = to_device_of(values, X)
     return astype(values, dtype_of(X)) if is_floating(values) else values
@@ -166,7 +167,7 @@ class _SGDUpdater:
     l1_applied: Any
 
     def __init__(
-        self, weights: SGDWeights, X: Any, targets: SGDTargets, config: SGDConfig, size: int
+        self, weights: SGDWeights, X: Matrix, targets: SGDTargets, config: SGDConfig, size: int
     ) -> None:
         xp = namespace(X)
         self.xp, self.double, self.dtype, self.config = xp, xp.float64, dtype_of(X), config
@@ -187,7 +188,7 @@ class _SGDUpdater:
         # One column of rates serves all outputs until "adaptive" decays make them differ.
         rate = rate[:1] if (rate == rate[0]).all() else rate
         # Rates of 0 fill up the last batch: they neither step nor decay.
-        eta = np.zeros((-(-n_rows // size) * size, len(rate)))
+        eta: np.ndarray = np.zeros((-(-n_rows // size) * size, len(rate)))
         eta[:n_rows] = config.rates(weights.t, n_rows)[:, None] * rate
         eta = eta.reshape(-1, size, len(rate))
         # An L2 step that would change the sign of weights sets them to zero, as in scikit-learn.
@@ -202,7 +203,7 @@ class _SGDUpdater:
         self.l1_due = asarray_like(l1_due[:, :, None], X, dtype=xp.float64)
         self.l1_due_at_end = l1_due[-1]
 
-    def step(self, step: int, batch: slice, rows: Any, y: Any, weight: Any) -> None:
+    def step(self, step: int, batch: slice, rows: Matrix, y: Array, weight: Array | None) -> None:
         """Update the weights with one batch."""
         xp, config, n_rows = self.xp, self.config, batch.stop - batch.start
         loss = SGD_LOSSES[config.loss]
@@ -246,13 +247,13 @@ class _SGDUpdater:
         if config.l1:
             self._apply_l1(self.l1_due[step, ...], has_values(rows))
 
-    def _loss_gradient(self, y: Any, p: Any, share: Any) -> Any:
+    def _loss_gradient(self, y: Array, p: Array, share: Array | None) -> Array:
         """Return the derivative of the rows' losses, weighted."""
         gradient = SGD_LOSSES[self.config.loss].gradient(y, p, self.config.epsilon)
         gradient = self.xp.minimum(self.xp.maximum(gradient, -MAX_SLOPE), MAX_SLOPE)
         return gradient if share is None else gradient * share
 
-    def _passive_aggressive_length(self, rows: Any, value: Any) -> Any:
+    def _passive_aggressive_length(self, rows: Matrix, value: Array) -> Array:
         """Return the length of a passive-aggressive step along a row."""
         squares, eta0 = row_norms(rows)[:, None], self.config.eta0
         if self.config.learning_rate == "pa2":
@@ -261,7 +262,9 @@ class _SGDUpdater:
         length = self.xp.minimum(value / self.xp.where(is_nonzero, squares, 1.0), eta0)
         return self.xp.where(is_nonzero, length, 0.0)
 
-    def _step_fraction(self, gradient: Any, gradient_ahead: Any, ahead: Any, n_rows: int) -> Any:
+    def _step_fraction(
+        self, gradient: Array, gradient_ahead: Array, ahead: Array, n_rows: int
+    ) -> Array:
         """Return the fraction of the summed steps that sequential steps would add up to.
 
         Along the sum the loss's slope changes from `before` to `after`, by a share `bend` of it. So
@@ -276,7 +279,7 @@ class _SGDUpdater:
         each = xp.minimum(bend / n_rows, 1.0)
         return xp.maximum(-xp.expm1(n_rows * xp.log1p(-each)) / bend, 1.0 / n_rows)
 
-    def _add_to_objective(self, value: Any, n_rows: int) -> None:
+    def _add_to_objective(self, value: Array, n_rows: int) -> None:
         """Add the batch to the objective, at the weights before its step."""
         xp, config = self.xp, self.config
         self.value = self.value + xp.sum(value, axis=0, dtype=self.double)
@@ -294,7 +297,7 @@ class _SGDUpdater:
         self.mean_coef = self.mean_coef + share * (self.coef - self.mean_coef)
         self.mean_intercept = self.mean_intercept + share * (self.intercept - self.mean_intercept)
 
-    def _apply_l1(self, l1_due: Any, has_values_in_batch: np.ndarray | None) -> None:
+    def _apply_l1(self, l1_due: Array, has_values_in_batch: np.ndarray | None) -> None:
         """Apply the due L1 penalty to the coefficients of columns with values."""
         xp, coef = self.xp, self.coef
         lower = xp.maximum(coef - (l1_due + self.l1_applied), 0.0)
