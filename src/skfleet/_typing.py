@@ -122,3 +122,4 @@ Splitter: TypeAlias = int | Iterable[Any] | CrossValidator
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 ArrayT = TypeVar("ArrayT", bound=Array)
+RowsT = TypeVar("RowsT", bound=Rows)

@@ -61,7 +61,7 @@ class BlockCache(dict):
     The cache is in memory beside the block, and may be lost at any time. Copies of it are empty.
     """
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[BlockCache], tuple[()]]:
         return BlockCache, ()
 
 
@@ -175,7 +175,7 @@ def block_to_device(block: Block) -> Block:
     )
 
 
-def check_dense(X: Any) -> None:
+def check_dense(X: object) -> None:
     """Raise for sparse rows, which have no kernels on a device."""
     if _linalg.is_sparse(X):
         raise ValueError(

@@ -9,6 +9,7 @@ import joblib
 import numpy as np
 
 from skfleet import _linalg
+from skfleet._typing import Rows
 from skfleet.blocks._block import Block, as_numeric
 
 
@@ -58,7 +59,7 @@ def size_of(block: Block) -> int:
     return sum(_n_bytes(part) for part in values if part is not None)
 
 
-def _n_bytes(values: Any) -> int:
+def _n_bytes(values: Rows) -> int:
     if not hasattr(values, "shape"):
         return 8 * len(values)
     return int(values.shape[0]) * _linalg.row_bytes(values)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, chain, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 
 from skfleet import _linalg
 from skfleet._array import asarray_like, astype, is_array, is_floating, namespace
+from skfleet._typing import Matrix, Rows, RowsT, Values
 from skfleet._validation import is_numeric
 from skfleet.blocks._row_functions import by_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandas.api.extensions import ExtensionDtype
 
 
 class HStackedColumns:
@@ -27,24 +32,24 @@ class HStackedColumns:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: Any) -> np.ndarray:
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
         return np.hstack([part[rows] for part in self.parts])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         return self[:].astype(dtype or self.dtype, copy=False)
 
     def __sizeof__(self) -> int:
         return sum(part.nbytes for part in self.parts)
 
 
-def hstack_lazily(parts: Sequence[Any]) -> Any:
+def hstack_lazily(parts: Sequence[Any]) -> HStackedColumns | Matrix:
     """Return columns side by side: sparse ones joined at once, dense host ones when indexed."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return HStackedColumns(parts)
     return _linalg.hstack(parts)
 
 
-def is_frame(X: Any) -> bool:
+def is_frame(X: object) -> TypeGuard[Any]:
     """Return whether X is a frame or a series of pandas or cuDF: whether it has ``iloc``."""
     return hasattr(X, "iloc")
 
@@ -59,12 +64,12 @@ def filled_down(rows: Any) -> Any:
     return rows.apply(lambda column: column.ffill() if column.hasnans else column)
 
 
-def n_rows_of(X: Any) -> int:
+def n_rows_of(X: Rows) -> int:
     """Return the number of rows of an array, a sparse matrix, a frame or a list."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
-def slice_rows(X: Any, low: int, high: int) -> Any:
+def slice_rows(X: RowsT | None, low: int, high: int) -> RowsT | None:
     """Return the rows low to high of X, as a view where the container allows."""
     if X is None or (low == 0 and high == n_rows_of(X)):
         return X
@@ -105,7 +110,7 @@ def float_dtype(X: Any) -> np.dtype:
     return np.dtype(np.float32 if single else np.float64)
 
 
-def as_matrix(X: Any, dtype: np.dtype) -> Any:
+def as_matrix(X: Rows, dtype: np.dtype) -> Matrix:
     """Return X as a numeric matrix of dtype in its own library."""
     if is_frame(X):
         return X.to_numpy(dtype=dtype, na_value=np.nan) if _is_pandas(X) else X.to_cupy(dtype)
@@ -114,7 +119,7 @@ def as_matrix(X: Any, dtype: np.dtype) -> Any:
     return astype(X if is_array(X) else np.asarray(X), dtype)
 
 
-def with_pandas_text(X: Any) -> Any:
+def with_pandas_text(X: Rows) -> Any:
     """Return rows with NaN for missing values that scikit-learn would read as ``pandas.NA``.
 
     It refuses NA in text, dates and objects, and takes it for no gap of an array of objects. Text,
@@ -140,7 +145,7 @@ def with_pandas_text(X: Any) -> Any:
     return changed
 
 
-def with_objects(X: Any) -> Any:
+def with_objects(X: Rows) -> Any:
     """Return a frame of nullable numbers beside other columns as objects, with NaN for gaps.
 
     scikit-learn reads columns of several kinds as one array of objects, in which gaps of nullable
@@ -162,7 +167,7 @@ def with_objects(X: Any) -> Any:
     return pandas.DataFrame(values, X.index, X.columns, object)
 
 
-def _column_of_nan(column: Any) -> Any:
+def _column_of_nan(column: pd.Series) -> pd.Series:
     """Return a series with NaN in place of NA, the same where scikit-learn would read no NA."""
     dtype, pandas = column.dtype, sys.modules["pandas"]
     if isinstance(dtype, np.dtype):
@@ -199,7 +204,7 @@ def _objects_of_nan(values: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _has_na(dtype: Any) -> bool:
+def _has_na(dtype: np.dtype | ExtensionDtype) -> bool:
     """Return whether a gap of a dtype is NA for scikit-learn, and the dtype not one of numbers."""
     if isinstance(dtype, np.dtype) or dtype.kind in "biuf":
         return False
@@ -208,7 +213,7 @@ def _has_na(dtype: Any) -> bool:
     return gap is pandas.NA
 
 
-def _text_of_nan(dtype: Any) -> Any:
+def _text_of_nan(dtype: ExtensionDtype) -> pd.StringDtype:
     """Return the dtype of text with NaN, in the storage of one with NA."""
     StringDtype = sys.modules["pandas"].StringDtype
     try:
@@ -234,7 +239,7 @@ def without_categories(X: Any) -> Any:
     return X.astype({name: _dtype_of_values(X[name]) for name in names})
 
 
-def _is_categorical(dtype: Any) -> bool:
+def _is_categorical(dtype: object) -> bool:
     return getattr(dtype, "categories", None) is not None
 
 
@@ -247,15 +252,15 @@ def _dtype_of_values(column: Any) -> np.dtype:
     return dtype
 
 
-def _is_pandas(X: Any) -> bool:
+def _is_pandas(X: object) -> bool:
     return _library_of(X) == "pandas"
 
 
-def _library_of(X: Any) -> str:
+def _library_of(X: object) -> str:
     return type(X).__module__.split(".")[0]
 
 
-def as_vector(v: Any) -> Any:
+def as_vector(v: Values | None) -> Any:
     """Return values per row as an array, of a frame or a list too."""
     if v is None or is_array(v):
         return v
@@ -264,7 +269,7 @@ def as_vector(v: Any) -> Any:
     return np.asarray(v)
 
 
-def as_sized(name: str, values: Any) -> Any:
+def as_sized(name: str, values: object) -> Any:
     """Return values with an element per row, as an array if they have no length; else raise."""
     has_length = hasattr(values, "__len__") and not isinstance(values, str | bytes | dict | set)
     if not has_length and not hasattr(values, "shape") and hasattr(values, "__array__"):
@@ -278,8 +283,19 @@ def as_sized(name: str, values: Any) -> Any:
 
 
 def local_blocks(
-    X: Any, y: Any, sample_weight: Any, per_sample: dict[str, Any], *, dtype: Any, block_sizes: Any
-) -> tuple[list[tuple[tuple[Any, Any, Any], dict[str, Any]]], list[int], int, np.dtype | None]:
+    X: Any,
+    y: Values | None,
+    sample_weight: Values | None,
+    per_sample: Mapping[str, Values],
+    *,
+    dtype: Literal["float"] | None,
+    block_sizes: Iterable[int] | None,
+) -> tuple[
+    list[tuple[tuple[Rows, Values | None, Values | None], dict[str, Any]]],
+    list[int],
+    int,
+    np.dtype | None,
+]:
     """Return the parts of rows in this process by block, their lengths, width and dtype."""
     if dtype is not None:
         X = X if hasattr(X, "shape") else np.asarray(X)

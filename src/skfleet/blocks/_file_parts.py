@@ -17,7 +17,7 @@ _n_parts: OrderedDict[str, int] = OrderedDict()
 _lock = threading.Lock()
 
 
-def halve_pieces(value: Any) -> int:
+def halve_pieces(value: object) -> int:
     """Halve the pieces of files among references to blocks, for all later tasks of this process.
 
     Return in how many parts each is read now; 0 where none can be halved again.

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.model_selection import KFold, check_cv
 
 from skfleet._sklearn_private import take_rows
+from skfleet._typing import Rows, Splitter, Values
 from skfleet.blocks._block import Block, slice_block
 from skfleet.blocks._row_set import count_rows
 from skfleet.blocks._sampling import take_block_rows
@@ -75,13 +76,13 @@ class Folds:
                 yield group, slice_block(block, low, high)
 
 
-def class_in_scikit_learn(splitter: Any) -> type:
+def class_in_scikit_learn(splitter: object) -> type:
     """Return the class of scikit-learn that makes the splits of a splitter, or its own class."""
     # not inherited: a subclass may split otherwise
     return vars(type(splitter)).get("class_in_scikit_learn", type(splitter))
 
 
-def row_numbers(part: Any, n_rows: int) -> np.ndarray:
+def row_numbers(part: object, n_rows: int) -> np.ndarray:
     """Return the numbers of the rows of a part of a split, in its order and as often as it has.
 
     A part may be whatever scikit-learn indexes rows by: numbers, also from the end, or a mask.
@@ -98,11 +99,11 @@ def row_numbers(part: Any, n_rows: int) -> np.ndarray:
 def make_folds(
     splitter: Any,
     n_rows: int,
-    X: Any = None,
-    y: Any = None,
+    X: Rows | None = None,
+    y: Values | None = None,
     *,
     is_disjoint: bool = True,
-    **params: Any,
+    **params: object,
 ) -> Folds:
     """Return the splits of a scikit-learn splitter over rows.
 
@@ -162,7 +163,13 @@ def make_folds(
     return Folds(None, numbers, tuple(zip(groups[::2], groups[1::2], strict=True)))
 
 
-def as_folds(cv: Any, n_rows: int, X: Any = None, y: Any = None, **params: Any) -> Folds:
+def as_folds(
+    cv: Folds | Splitter,
+    n_rows: int,
+    X: Rows | None = None,
+    y: Values | None = None,
+    **params: object,
+) -> Folds:
     """Return folds as they are, or those of a splitter, a number of splits or pairs of indices.
 
     Groups of the latter need not be disjoint.
@@ -178,7 +185,7 @@ def _leave_group_out(n: int, starts: np.ndarray | None, group_of_row: np.ndarray
     return Folds(starts, group_of_row, splits)
 
 
-def _as_partition(pairs: Sequence[tuple[Any, ...]], n_rows: int) -> np.ndarray | None:
+def _as_partition(pairs: Sequence[tuple[np.ndarray, ...]], n_rows: int) -> np.ndarray | None:
     """Return the split that tests each row; None unless each is tested once and trained on else."""
     if sum(len(test) for _, test in pairs) != n_rows or len(pairs) < 2:
         return None

@@ -28,7 +28,7 @@ def joined(results: Iterator[Any], n_results: int) -> Any:
     return rows.result()
 
 
-def _number_type(rows: Any) -> np.dtype | None:
+def _number_type(rows: object) -> np.dtype | None:
     """Return the dtype of an array, a Series or a frame of numbers; None where it is not one."""
     if isinstance(rows, pd.DataFrame):
         dtypes = set(rows.dtypes)
@@ -67,7 +67,7 @@ class _GrowingRows:
         self._indexes.append(getattr(rows, "index", None))
         return True
 
-    def result(self) -> Any:
+    def result(self) -> np.ndarray | pd.DataFrame | pd.Series:
         """Return all rows, in the container of the first ones."""
         first, rows = self._first, self._rows[: self._n_rows]
         if isinstance(first, np.ndarray):

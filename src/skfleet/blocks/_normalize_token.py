@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skfleet._array import is_not_numpy, to_host
 from skfleet._linalg import is_sparse
 from skfleet.blocks._containers import _is_pandas, is_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from scipy import sparse
+
+    from skfleet._dask_private import AnyExpr
 
 # Arrays that are not in C order are copied and hashed in pieces of this size.
 _PIECE_BYTES = 2**24
@@ -44,7 +50,7 @@ def normalize_token(x: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _operands(x: Any) -> tuple[Any, ...]:
+def _operands(x: AnyExpr) -> tuple[object, ...]:
     """Return the operands of a Dask expression, and the checksum of the files that it reads.
 
     The token of a Parquet reader includes cached file metadata, which differs from process to
@@ -56,7 +62,7 @@ def _operands(x: Any) -> tuple[Any, ...]:
     return files, {k: v for k, v in params.items() if k not in _CACHES}, x.operands[n_params:]
 
 
-def _values(x: np.ndarray) -> tuple[Any, Any]:
+def _values(x: np.ndarray) -> tuple[str, bytes | list[object]]:
     """Return the dtype of an array, and a digest of its values in C order."""
     kind = str(x.dtype.descr) if x.dtype.names else x.dtype.str
     if x.dtype.hasobject or x.dtype.kind == "T":  # the bytes are addresses
@@ -71,7 +77,7 @@ def _values(x: np.ndarray) -> tuple[Any, Any]:
     return kind, digest.digest()
 
 
-def _sparse_values(x: Any) -> tuple[Any, ...]:
+def _sparse_values(x: sparse.sparray | sparse.spmatrix) -> tuple[np.ndarray, ...]:
     """Return the rows of a sparse matrix, each in the order of its columns."""
     rows = x.tocsr()
     rows = rows if rows.has_sorted_indices else rows.sorted_indices()
@@ -80,16 +86,16 @@ def _sparse_values(x: Any) -> tuple[Any, ...]:
     return *positions, rows.data
 
 
-def _frame_content(x: Any) -> tuple[Any, ...]:
+def _frame_content(x: Any) -> tuple[object, ...]:
     """Return names, dtypes and values by column of a frame, a series or an index."""
     from pandas.util import hash_pandas_object
 
-    def values_of(column: Any) -> Any:
+    def values_of(column: pd.Series) -> object:
         if column.dtype == object:
             return column.tolist()
         return hash_pandas_object(column, index=False).to_numpy()
 
-    def columns_of(frame: Any) -> list[Any]:
+    def columns_of(frame: pd.DataFrame) -> list[tuple[object, object]]:
         columns = (frame.iloc[:, i] for i in range(frame.shape[1]))
         return [(column.dtype, values_of(column)) for column in columns]
 

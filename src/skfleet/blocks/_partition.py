@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from skfleet import _linalg
 from skfleet._array import is_not_numpy
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
+from skfleet._typing import Rows, Values
 from skfleet.blocks._block import Block, RowBlocks, check_dense, file_block_bytes
 from skfleet.blocks._containers import local_blocks, n_rows_of
 from skfleet.blocks._lazy import compute_together, is_lazy
@@ -24,13 +26,13 @@ MIN_BLOCKS_PER_DEVICE = 8
 
 
 def row_blocks(
-    X: Any,
-    y: Any = None,
-    sample_weight: Any = None,
+    X: Rows,
+    y: Values | None = None,
+    sample_weight: Values | None = None,
     *,
-    per_sample: dict[str, Any] | None = None,
-    dtype: Any = "float",
-    block_sizes: Any = None,
+    per_sample: Mapping[str, Values] | None = None,
+    dtype: Literal["float"] | None = "float",
+    block_sizes: Iterable[int] | None = None,
     in_partitions: bool = False,
 ) -> RowBlocks:
     """Partition X, and y, sample_weight and per_sample in the same way, into blocks.
@@ -89,7 +91,7 @@ def row_blocks(
     )
 
 
-def _block_sizes_for_device(X: Any) -> list[int] | None:
+def _block_sizes_for_device(X: Rows) -> list[int] | None:
     """Return the sizes of blocks of rows that do not fit the device; None where they do."""
     n_rows = n_rows_of(X)
     n_bytes, memory = n_rows * _linalg.row_bytes(X), device_memory_available()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from skfleet import _linalg
+from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_target_shape, check_weight_type, n_dims_of, warn_of_column
 from skfleet._warnings import warn
 from skfleet.blocks._containers import as_sized, n_rows_of
@@ -24,13 +26,15 @@ _CALLING_MODULES = (
 )
 
 
-def split_per_sample(params: dict[str, Any], X: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_per_sample(
+    params: Mapping[str, Any], X: Rows
+) -> tuple[dict[str, Values], dict[str, Any]]:
     """Return the parameters with a value for each row of X, and all other parameters."""
     per_sample = {name: value for name, value in params.items() if _is_per_sample(name, value, X)}
     return per_sample, {name: value for name, value in params.items() if name not in per_sample}
 
 
-def _is_per_sample(name: str, value: Any, X: Any) -> bool:
+def _is_per_sample(name: str, value: Any, X: Rows) -> bool:
     """Return whether a parameter is a Dask collection or as long as the rows."""
     if is_lazy(value):
         return True
@@ -47,13 +51,13 @@ def _is_per_sample(name: str, value: Any, X: Any) -> bool:
 
 
 def check_per_row(
-    X: Any, y: Any, sample_weight: Any, per_sample: dict[str, Any]
-) -> tuple[Any, Any, Any, dict[str, Any]]:
+    X: Rows, y: Values | None, sample_weight: Values | None, per_sample: Mapping[str, Values]
+) -> tuple[Rows, Values | None, Values | None, dict[str, Values]]:
     """Return X, y, sample_weight and per_sample, each with an element per row, or raise.
 
     Dask collections are checked by their metadata only; nothing is computed.
     """
-    columns = {"X": X, "y": y, "sample_weight": sample_weight, **per_sample}
+    columns: dict[str, Any] = {"X": X, "y": y, "sample_weight": sample_weight, **per_sample}
     for name, values in columns.items():
         if not is_lazy(values) and (values is not None or name == "X"):
             columns[name] = as_sized(name, values)
@@ -77,7 +81,7 @@ def target_column(y: Any, *, several: bool = False) -> Any:
     return y.iloc[:, 0] if hasattr(y, "iloc") else y[:, 0]
 
 
-def warn_of_trip(X: Any, y: Any = None, sample_weight: Any = None) -> None:
+def warn_of_trip(X: Rows, y: Values | None = None, sample_weight: Weights | None = None) -> None:
     """Warn of rows in this process that were a Dask collection.
 
     A transformer that supports arrays alone has computed them silently. That shows in targets or

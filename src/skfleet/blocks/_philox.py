@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from array_api_compat import device
 
 from skfleet._array import FLOAT64, asarray_like, astype, namespace
+from skfleet._typing import Array
 
 # Multipliers of the two products of a round, and increments of the keys after each round.
 MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
@@ -20,7 +22,7 @@ ROUNDS = 10
 THREADS = 256
 
 
-def philox_uniform_like(X: Any, seed: int, start: int, n_rows: int) -> Any:
+def philox_uniform_like(X: Array, seed: int, start: int, n_rows: int) -> Array:
     """Return the draws of ``Generator(Philox(key=seed))`` from `start` on, on the device of X.
 
     That is Philox4x64-10 (Salmon et al., 2011, Parallel random numbers: as easy as 1, 2, 3):
@@ -57,7 +59,7 @@ def philox_uniform_like(X: Any, seed: int, start: int, n_rows: int) -> Any:
     return astype(bits >> word(11), FLOAT64) * 2.0**-53
 
 
-def _uniform_on_cuda(X: Any, seed: int, start: int, n_rows: int) -> Any:
+def _uniform_on_cuda(X: Any, seed: int, start: int, n_rows: int) -> Array:
     """Return the same draws by one launch of philox.cu."""
     import cupy
 
@@ -69,14 +71,14 @@ def _uniform_on_cuda(X: Any, seed: int, start: int, n_rows: int) -> Any:
     return draws
 
 
-def kernel_numbers(seed: int, start: int, n_rows: int) -> tuple[Any, ...]:
+def kernel_numbers(seed: int, start: int, n_rows: int) -> tuple[np.integer, ...]:
     """Return the numbers that the kernel takes, in the types of its parameters."""
     words = (np.uint64(number % 2**64) for number in (start, seed, seed >> 64))
     return (*words, np.int64(n_rows))
 
 
 @cache
-def _kernel() -> Any:
+def _kernel() -> Callable[..., object]:
     """Return the kernel, which CuPy compiles at its first launch on each device."""
     import cupy
 

@@ -16,6 +16,6 @@ def by_rows(func: Function) -> Function:
     return func
 
 
-def is_by_rows(func: Callable[..., Any]) -> bool:
+def is_by_rows(func: Callable[..., object]) -> bool:
     """Return whether a function of partitions is known to make each row of one row."""
     return func in _BY_ROWS

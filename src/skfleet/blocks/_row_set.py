@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from skfleet._typing import RowsT
 from skfleet.blocks._containers import n_rows_of, take_rows
 
 
@@ -25,7 +26,7 @@ class BlockRows(NamedTuple):
     def __repr__(self) -> str:
         return f"BlockRows({self.n_taken} of {self.n_rows} rows)"
 
-    def take(self, rows: Any) -> Any:
+    def take(self, rows: RowsT) -> RowsT:
         """Return the rows of the set, in their container."""
         if n_rows_of(rows) != self.n_rows:
             raise ValueError(
@@ -110,7 +111,7 @@ class RowSet:
             self._size = sum(high - low for low, high in self.ranges)
 
     @classmethod
-    def from_indices(cls, indices: Any, n_rows: int) -> RowSet:
+    def from_indices(cls, indices: np.ndarray | Sequence[int], n_rows: int) -> RowSet:
         """Return the rows with these numbers, in any order and as often as given, or of a mask."""
         mask = np.zeros(n_rows, dtype=bool)
         mask[indices] = True
@@ -126,7 +127,7 @@ class RowSet:
     def shape(self) -> tuple[int]:
         return (self._size,)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         if self.counts is not None:
             numbers = np.repeat(np.arange(self.n_rows), self.counts)
         elif self.bits is None:
@@ -147,7 +148,7 @@ class RowSet:
             bits[-1] &= 0xFF << (8 - self.n_rows % 8) & 0xFF
         return RowSet(self.n_rows, bits=bits)
 
-    def __dask_tokenize__(self) -> Any:
+    def __dask_tokenize__(self) -> tuple[object, ...]:
         return type(self).__name__, self.n_rows, self.ranges, self.bits, self.counts
 
     def __repr__(self) -> str:

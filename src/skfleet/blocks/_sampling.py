@@ -10,6 +10,7 @@ import numpy as np
 
 from skfleet._array import asarray_like, is_not_numpy, namespace, to_host
 from skfleet._linalg import is_sparse, vstack
+from skfleet._typing import Matrix, RowsT
 from skfleet.blocks._block import Block
 from skfleet.blocks._containers import is_frame, stack_rows, take_rows
 from skfleet.blocks._philox import philox_uniform_like
@@ -38,7 +39,7 @@ class SampledRows(NamedTuple):
     rows: Any
 
 
-def k_smallest(keys: Any, start: int, X: Any, n: int) -> SampledRows:
+def k_smallest(keys: Any, start: int, X: Matrix, n: int) -> SampledRows:
     """Return the n rows of a block with the smallest finite keys, on the host."""
     if is_not_numpy(keys):
         xp = namespace(keys)
@@ -63,7 +64,7 @@ def combine_k_smallest(a: SampledRows, b: SampledRows, n: int) -> SampledRows:
     return SampledRows(keys[order], numbers[order], vstack([a.rows, b.rows])[order])
 
 
-def take_to_host(X: Any, indices: np.ndarray | Sequence[int]) -> Any:
+def take_to_host(X: Matrix, indices: np.ndarray | Sequence[int]) -> Matrix:
     """Return the rows of X at given positions on the host, sparse rows as sparse ones."""
     if is_sparse(X) or isinstance(X, np.ndarray):
         return X[indices]
@@ -128,5 +129,5 @@ def copy_block_rows(block: Block) -> Block:
     return taken._replace(X=X, y=y, sample_weight=sample_weight, per_sample=per_sample)
 
 
-def _copied_frame(values: Any) -> Any:
+def _copied_frame(values: RowsT | None) -> RowsT | None:
     return values.copy() if is_frame(values) else values

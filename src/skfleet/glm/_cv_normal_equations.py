@@ -74,7 +74,7 @@ def split_products(
     X: Rows,
     y: Values | None,
     cv: Splitter,
-    params: Mapping[str, object],
+    params: Mapping[str, Any],
     *,
     centred: bool = True,
     alpha: float | np.ndarray = 0.0,
@@ -110,7 +110,7 @@ def split_cross_products(rows: RowBlocks, X: Rows, y: Values | None, cv: Splitte
 
 @contextmanager
 def _folded_rows(
-    rows: RowBlocks, X: Rows, y: Values | None, cv: Splitter, params: Mapping[str, object]
+    rows: RowBlocks, X: Rows, y: Values | None, cv: Splitter, params: Mapping[str, Any]
 ) -> Iterator[tuple[RowBlocks, Folds]]:
     """Yield rows of known lengths, and their folds."""
     engine = engine_for(rows)

@@ -17,7 +17,7 @@ from skfleet._array import (
     to_device_of,
 )
 from skfleet._linalg import gram, is_sparse, sums_down, take_columns, transposed, weighted_gram
-from skfleet._typing import Array, Matrix, Rows, Weights
+from skfleet._typing import Array, Matrix, Rows, Values
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
@@ -186,7 +186,7 @@ class Objective:
             return len(y)
         return int(np.bincount(encode_labels(y, classes), minlength=len(classes)).min())
 
-    def on_sample(self, X: Rows, y: np.ndarray, sample_weight: Weights | None) -> Objective:
+    def on_sample(self, X: Rows, y: np.ndarray, sample_weight: Values | None) -> Objective:
         """Return the same objective for a few rows in this process."""
         labels = self._class_encoding
         weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
