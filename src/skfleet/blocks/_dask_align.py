@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -19,8 +19,11 @@ from skfleet.blocks._dask_graph import (
 )
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
+if TYPE_CHECKING:
+    from skfleet.blocks._dask_graph import DaskRows, PartitionKey
 
-def known_lengths(x: Any) -> tuple[int, ...] | None:
+
+def known_lengths(x: DaskRows) -> tuple[int, ...] | None:
     """Return the numbers of rows of the partitions, or None where one is unknown."""
     if is_part(x):
         return lengths_of_part(x)
@@ -32,7 +35,7 @@ def known_lengths(x: Any) -> tuple[int, ...] | None:
     return tuple(int(n) for n in x.chunks[0])
 
 
-def copy_lengths(x: Any, mapped: Any) -> None:
+def copy_lengths(x: DaskRows, mapped: Any) -> None:
     """Record the known lengths of a frame's partitions on a frame that is mapped from it."""
     if (lengths := known_lengths(x)) is not None:
         mapped._known_lengths = mapped._name, lengths
@@ -40,10 +43,10 @@ def copy_lengths(x: Any, mapped: Any) -> None:
 
 def align(
     graph: Graph,
-    keys: list[list[Any]],
-    X: Any,
-    collections: dict[str, Any],
-    host: dict[str, np.ndarray],
+    keys: list[list[PartitionKey]],
+    X: DaskRows,
+    collections: Mapping[str, DaskRows],
+    host: Mapping[str, np.ndarray],
     lengths_of_pieces: Sequence[tuple[int, ...] | None] = (),
 ) -> tuple[int, ...] | None:
     """Repartition `keys` like X, in place; return the block lengths of X where they are known.
@@ -83,9 +86,9 @@ def align(
 
 def check_shuffles(
     graph: Graph,
-    keys: Sequence[Sequence[Any]],
+    keys: Sequence[Sequence[PartitionKey]],
     names: Sequence[str],
-    collections: Sequence[Any],
+    collections: Sequence[DaskRows],
 ) -> None:
     """Raise for columns that come from another unordered shuffle than X.
 
@@ -103,7 +106,7 @@ def check_shuffles(
             )
 
 
-def check_order(graph: Graph, keys: Sequence[Sequence[Any]]) -> None:
+def check_order(graph: Graph, keys: Sequence[Sequence[PartitionKey]]) -> None:
     """Raise for rows whose order differs from one pass to the next."""
     if any(shuffles_on_disk(graph, partition_keys) for partition_keys in keys):
         raise ValueError(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, zip_longest
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
 import dask
 import dask.array as da
@@ -20,6 +21,7 @@ from dask.task_spec import List, Task
 
 from skfleet import _linalg
 from skfleet._dask_settings import dask_setting
+from skfleet._typing import Matrix, Rows, RowsT, Table, Values
 from skfleet.blocks._block import Block, BlockRef, RowBlocks, file_block_bytes
 from skfleet.blocks._containers import (
     as_matrix,
@@ -56,6 +58,13 @@ from skfleet.blocks._dask_take import is_part, with_fewer_columns
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import is_on_device
 
+if TYPE_CHECKING:
+    import dask.dataframe as dd
+    import pandas as pd
+    from dask.bag import Bag
+
+    from skfleet.blocks._dask_graph import DaskRows, PartitionKey
+
 
 def compute_together(*values: Any) -> list[Any]:
     """Return the values of Dask collections, computed in one graph; others are not changed.
@@ -81,7 +90,9 @@ def compute_together(*values: Any) -> list[Any]:
     return computed
 
 
-def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any], list[Any]]:
+def persist_together(
+    collections: Sequence[DaskRows], client: Any
+) -> tuple[list[DaskRows], list[object]]:
     """Return collections in the memory of a client's workers, and the futures in them.
 
     In one graph: what they share would else be computed for each, under equal keys.
@@ -99,12 +110,12 @@ def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any]
     return persisted, list(futures.values())
 
 
-def with_whole_rows(x: Any) -> Any:
+def with_whole_rows(x: RowsT) -> RowsT:
     """Return an array with one chunk along all axes but the first; others are not changed."""
     return x.rechunk(dict.fromkeys(range(1, x.ndim), -1)) if isinstance(x, da.Array) else x
 
 
-def _with_whole_pictures(x: Any) -> Any:
+def _with_whole_pictures(x: DaskRows) -> DaskRows:
     """Return an array of more than two axes in chunks of whole rows; others are not changed.
 
     The chunks of a matrix are joined along columns where a block is opened.
@@ -112,7 +123,7 @@ def _with_whole_pictures(x: Any) -> Any:
     return with_whole_rows(x) if x.ndim > 2 else x
 
 
-def _concatenate(x: Any, parts: Sequence[Any]) -> Any:
+def _concatenate(x: DaskRows, parts: Sequence[object]) -> Any:
     """Return the partitions of a collection as one value."""
     if isinstance(x, da.Array):
         return stack_rows(parts)
@@ -120,7 +131,7 @@ def _concatenate(x: Any, parts: Sequence[Any]) -> Any:
     return finish(parts, *options)
 
 
-def as_collection(X: Any) -> Any:
+def as_collection(X: object) -> DaskRows:
     """Return a Dask collection as an array or a frame: a bag as a Series of its items.
 
     A Delayed value, or any other collection of unknown rows, raises a TypeError.
@@ -136,7 +147,7 @@ def as_collection(X: Any) -> Any:
     )
 
 
-def _series_of_items(bag: Any) -> Any:
+def _series_of_items(bag: Bag) -> dd.Series:
     """Return a bag as a Series of objects with the partitions of the bag."""
     import dask.dataframe as dd
     import pandas as pd
@@ -152,12 +163,12 @@ def _series_of_items(bag: Any) -> Any:
         return dd.from_delayed(parts, meta=pd.Series([], dtype=object), verify_meta=False)
 
 
-def _series(frames: Any, items: Any) -> Any:
+def _series(frames: ModuleType, items: Iterable[object]) -> pd.Series:
     # the items of a bag's partition may be an iterator
     return frames.Series(list(items), dtype=object)
 
 
-def meta_of(X: Any) -> Any:
+def meta_of(X: object) -> Any:
     """Return no rows of the container, width, names and types of X."""
     X = as_collection(X)
     meta = X._meta
@@ -168,7 +179,7 @@ def meta_of(X: Any) -> Any:
     return np.empty((0, *X.shape[1:]), dtype=X.dtype)
 
 
-def artificial_rows(meta: Any) -> Any:
+def artificial_rows(meta: Table) -> Any:
     """Return two rows of the container and types of empty ones, with arbitrary values."""
     if is_frame(meta):
         from dask.dataframe.utils import meta_nonempty
@@ -181,12 +192,12 @@ def artificial_rows(meta: Any) -> Any:
 
 
 def dask_blocks(
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    per_sample: dict[str, Any],
+    X: Rows | Bag,
+    y: Values | None,
+    sample_weight: Values | None,
+    per_sample: Mapping[str, Values],
     *,
-    dtype: Any,
+    dtype: Literal["float"] | None,
     piece_bytes: int | None = None,
 ) -> RowBlocks:
     """Return aligned blocks of X, y, sample_weight and per_sample, in the partitions of X.
@@ -259,7 +270,7 @@ def dask_blocks(
     )
 
 
-def compute_chunk_sizes(*collections: Any) -> list[Any]:
+def compute_chunk_sizes(*collections: DaskRows) -> list[DaskRows]:
     """Return collections as arrays of known lengths, whose rows have one order in every pass."""
     numeric = [_with_whole_pictures(_as_numeric(x)) for x in collections]
     all_lengths = [known_lengths(x) for x in numeric]
@@ -277,8 +288,8 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
 
 
 def fix_partitions(
-    collections: Sequence[Any], values: Sequence[Any], *, is_tuned: bool
-) -> tuple[list[Any], list[tuple[int, ...] | None], list[BlockRef]]:
+    collections: Sequence[DaskRows], values: Sequence[DaskRows], *, is_tuned: bool
+) -> tuple[list[DaskRows], list[tuple[int, ...] | None], list[BlockRef]]:
     """Return collections whose partitions are final, their known lengths, and tasks for the others.
 
     A task's result lists, of each collection of unknown length, the number of rows in a partition,
@@ -316,7 +327,7 @@ def fix_partitions(
     )
 
 
-def _count_and_encode(n_counted: int, *parts: Any) -> list[list[Any]]:
+def _count_and_encode(n_counted: int, *parts: Sequence[Table | list[Matrix]]) -> list[list[Any]]:
     """Return the numbers of rows of the first parts and the codes of the others, in lists."""
     counts = [[n_rows_of(rows[0] if isinstance(rows, list) else rows) for rows in x] for x in parts]
     return counts[:n_counted] + [
@@ -324,7 +335,9 @@ def _count_and_encode(n_counted: int, *parts: Any) -> list[list[Any]]:
     ]
 
 
-def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
+def _as_array(
+    graph: Graph, keys: Sequence[PartitionKey], x: DaskRows, lengths: Sequence[int] | None
+) -> da.Array:
     """Return partitions of known lengths as an array."""
     meta = _values(x._meta) if is_frame_collection(x) else x._meta
     name = f"values-{dask.base.tokenize(x)}"
@@ -338,12 +351,12 @@ def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
     return da.Array(whole, name, chunks=chunks, meta=meta, dtype=meta.dtype)
 
 
-def _as_one_array(part: Any) -> Any:
+def _as_one_array(part: Table | list[Matrix]) -> Any:
     """Return a partition as one array: the values of a frame, column chunks joined."""
     return _values(_linalg.hstack(part) if isinstance(part, list) else part)
 
 
-def _check_numeric(X: Any) -> Any:
+def _check_numeric(X: DaskRows) -> DaskRows:
     """Return a matrix of numbers, or raise."""
     if X.ndim != 2:
         advice = "Take one with df[[name]]" if is_frame_collection(X) else "Use X.reshape(-1, 1)"
@@ -351,7 +364,7 @@ def _check_numeric(X: Any) -> Any:
     return _as_numeric(X)
 
 
-def _column(name: str, values: Any) -> Any:
+def _column(name: str, values: object) -> DaskRows:
     """Return a Dask column of values per row, or raise for a collection without rows."""
     if not (isinstance(values, da.Array) or is_frame_collection(values)):
         raise TypeError(
@@ -361,7 +374,7 @@ def _column(name: str, values: Any) -> Any:
     return _with_whole_pictures(_as_numeric(values))
 
 
-def _as_numeric(x: Any) -> Any:
+def _as_numeric(x: DaskRows) -> DaskRows:
     """Return a frame with columns of NumPy dtypes; an array is not changed.
 
     Numbers of pandas' extension dtypes become float64, as in scikit-learn, categories what they
@@ -384,7 +397,7 @@ def _as_numeric(x: Any) -> Any:
 
 
 def materialize(
-    collections: Sequence[Any], *, is_repeated: bool = False, piece_bytes: int | None = None
+    collections: Sequence[DaskRows], *, is_repeated: bool = False, piece_bytes: int | None = None
 ) -> JointGraph:
     """Return one graph of collections, and the keys of their partitions (see `joint_graph`).
 
@@ -393,7 +406,13 @@ def materialize(
     return joint_graph(collections, piece_bytes, method=shuffle_method(is_repeated=is_repeated))
 
 
-def _assemble(names: Sequence[str], hstack: Any, takes_values: bool, X: Any, *values: Any) -> Block:
+def _assemble(
+    names: Sequence[str],
+    hstack: Callable[[Sequence[Matrix]], Table],
+    takes_values: bool,
+    X: Table | list[Matrix],
+    *values: Table | list[Matrix],
+) -> Block:
     """Return a block of its parts, with column chunks of X joined; frames must have one index."""
     _check_index(X, names, values)
     X = hstack(X) if isinstance(X, list) else X
@@ -413,12 +432,12 @@ def _check_index(X: Any, names: Sequence[str], values: Sequence[Any]) -> None:
             )
 
 
-def _values(part: Any) -> Any:
+def _values(part: Table) -> Any:
     """Return the values of a frame, as a view where possible; arrays are not changed."""
     return as_vector(part) if is_frame(part) else part
 
 
-def _fields(names: Sequence[str], X: Any, *values: Any) -> BlockRef:
+def _fields(names: Sequence[str], X: object, *values: object) -> BlockRef:
     """Return rows, or their future, as fields with their parameters per sample, by name."""
     named = dict(zip(names, values, strict=True))
     y, sample_weight = named.pop("y", None), named.pop("sample_weight", None)
@@ -436,7 +455,7 @@ def _resident_block(
     return _fields(names, *map(block.future_of, parts))
 
 
-def from_local(X: Any, n_bytes: int) -> Any:
+def from_local(X: Rows, n_bytes: int) -> da.Array:
     """Return rows in this process as a Dask array with chunks of at most n_bytes."""
     rows = as_matrix(X, float_dtype(X)) if hasattr(X, "iloc") or not hasattr(X, "shape") else X
     step = max(1, min(n_bytes // _linalg.row_bytes(rows), -(-rows.shape[0] // 8)))

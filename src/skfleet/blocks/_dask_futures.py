@@ -8,7 +8,7 @@ from typing import Any
 from skfleet.blocks._lazy import compute_together
 
 
-def check_rows(**rows: Any) -> None:
+def check_rows(**rows: object) -> None:
     """Raise for a Delayed value or a Future, and for a bag other than of X, which may be text."""
     for name, values in rows.items():
         expected = "a Dask array or Series, or in this process"
@@ -35,10 +35,10 @@ def fetch(value: Any) -> Any:
     return compute_together(value)[0]
 
 
-def is_future(value: Any) -> bool:
+def is_future(value: object) -> bool:
     return _is_a(value, "distributed", "Future")
 
 
-def _is_a(value: Any, module: str, kind: str) -> bool:
+def _is_a(value: object, module: str, kind: str) -> bool:
     """Return whether a value is of a class of a module, which is not imported for it."""
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], kind))

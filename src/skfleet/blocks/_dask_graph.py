@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import dask
 from dask.core import flatten, get_dependencies, toposort
@@ -15,15 +15,27 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 from dask.task_spec import Alias, DataNode, List, Task, TaskRef
+from dask.typing import Key
 
 from skfleet._linalg import hstack
+from skfleet._typing import Matrix, Table
 from skfleet.blocks._block import Block
 from skfleet.blocks._containers import n_rows_of, slice_rows, stack_rows
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._sampling import concat_rows
 
+if TYPE_CHECKING:
+    import dask.array as da
+    import dask.dataframe as dd
+
+    DaskArray: TypeAlias = da.Array
+    DaskFrame: TypeAlias = dd.DataFrame | dd.Series
+    DaskRows: TypeAlias = DaskArray | DaskFrame
+
 Graph = dict[Any, Any]
+# The key of a partition, or the keys of the chunks along its columns.
+PartitionKey: TypeAlias = Key | list[Key]
 
 # Key prefixes of two kinds of Dask tasks (dask and distributed 2026.8.0). The scheduler must see
 # the barrier of a P2P shuffle, with the tasks before and after it. A shuffle on disk appends to one
@@ -31,17 +43,17 @@ Graph = dict[Any, Any]
 P2P_BARRIER, DISK_SHUFFLE = "shuffle-barrier-", "zpartd-"
 
 
-def is_frame_collection(x: Any) -> bool:
+def is_frame_collection(x: object) -> TypeGuard[Any]:
     """Return whether x is a Dask DataFrame, Series or Index."""
     # Of the type: a Delayed value claims to have every attribute.
     return dask.is_dask_collection(x) and hasattr(type(x), "to_dask_array")
 
 
-def as_reference(key: Any) -> Any:
+def as_reference(key: PartitionKey) -> List | TaskRef:
     return List(*map(TaskRef, key)) if isinstance(key, list) else TaskRef(key)
 
 
-def count_rows(graph: Graph, columns: Iterable[Sequence[Any]]) -> list[tuple[int, ...]]:
+def count_rows(graph: Graph, columns: Iterable[Sequence[PartitionKey]]) -> list[tuple[int, ...]]:
     """Return the numbers of rows of the partitions of several collections, in one computation."""
     sizes = [len(keys) for keys in columns]
     name = f"count-rows-{uuid.uuid4().hex}"
@@ -55,12 +67,15 @@ def count_rows(graph: Graph, columns: Iterable[Sequence[Any]]) -> list[tuple[int
 
 
 def recut(
-    graph: Graph, keys: Sequence[Any], lengths: Sequence[int], new_lengths: Sequence[int]
-) -> list[Any]:
+    graph: Graph,
+    keys: Sequence[PartitionKey],
+    lengths: Sequence[int],
+    new_lengths: Sequence[int],
+) -> list[PartitionKey]:
     """Add tasks that repartition rows, and return the keys of the new partitions."""
     name = f"recut-{uuid.uuid4().hex}"
     starts = list(accumulate(lengths, initial=0))
-    new_keys = []
+    new_keys: list[PartitionKey] = []
     for i, (low, high) in enumerate(pairwise(accumulate(new_lengths, initial=0))):
         pieces = [
             (key, max(low, start) - start, min(high, end) - start)
@@ -74,31 +89,31 @@ def recut(
     return new_keys
 
 
-def _stack_spans(spans: Sequence[tuple[int, int]], *parts: Any) -> Any:
+def _stack_spans(spans: Sequence[tuple[int, int]], *parts: Table | list[Matrix]) -> Table:
     """Return spans of rows of several partitions, one below the other."""
     whole = (hstack(part) if isinstance(part, list) else part for part in parts)
     cut = (slice_rows(part, low, high) for part, (low, high) in zip(whole, spans, strict=True))
     return stack_rows(list(cut))
 
 
-def shuffles_on_disk(graph: Graph, keys: Iterable[Any]) -> set[str]:
+def shuffles_on_disk(graph: Graph, keys: Iterable[PartitionKey]) -> set[str]:
     """Return the shuffles on disk before partitions, whose order of rows is not deterministic."""
     return _shuffles(graph, keys, (DISK_SHUFFLE,))
 
 
-def shuffles(graph: Graph, keys: Iterable[Any]) -> set[str]:
+def shuffles(graph: Graph, keys: Iterable[PartitionKey]) -> set[str]:
     """Return the shuffles on disk and over the network before partitions."""
     return _shuffles(graph, keys, (DISK_SHUFFLE, P2P_BARRIER))
 
 
-def _shuffles(graph: Graph, keys: Iterable[Any], prefixes: tuple[str, ...]) -> set[str]:
+def _shuffles(graph: Graph, keys: Iterable[PartitionKey], prefixes: tuple[str, ...]) -> set[str]:
     if not any(_key_name(key).startswith(prefixes) for key in graph):
         return set()
     culled, _ = cull(graph, list(flatten(list(keys))))
     return {name for name in map(_key_name, culled) if name.startswith(prefixes)}
 
 
-def _key_name(key: Any) -> str:
+def _key_name(key: Key) -> str:
     return str(key[0] if isinstance(key, tuple) else key)
 
 
@@ -110,20 +125,20 @@ class Subgraph:
     def __init__(self, tasks: Graph) -> None:
         self.tasks = tasks
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[Subgraph], tuple[Graph]]:
         return Subgraph, (self.tasks,)
 
 
 class SharedSubgraph:
     """Tasks that several blocks need (one file in two blocks, say), run once without a cluster."""
 
-    def __init__(self, graph: Graph, outputs: Iterable[Any]) -> None:
+    def __init__(self, graph: Graph, outputs: Iterable[Key]) -> None:
         self.graph = graph
         self.outputs = list(outputs)
         self._values: Graph | None = None
         self._lock = threading.Lock()
 
-    def values(self, keys: Sequence[Any]) -> list[Any]:
+    def values(self, keys: Sequence[Key]) -> list[object]:
         """Return the values of keys; the first call computes those of all blocks."""
         with self._lock:
             if self._values is None:
@@ -143,9 +158,9 @@ class DaskBlock(NamedTuple):
     """
 
     graph: Subgraph
-    key: Any
+    key: Key
     inputs: Graph
-    shared: tuple[Any, ...] = ()
+    shared: tuple[Key, ...] = ()
     source: SharedSubgraph | None = None
     is_resident: bool = False
     partition: int | None = None
@@ -175,19 +190,19 @@ class DaskBlock(NamedTuple):
         nodes = {key: DataNode(key, value) for key, value in values.items()}
         return dask.get(self.graph.tasks | nodes, self.key)
 
-    def with_shared(self, values: Mapping[Any, Any]) -> DaskBlock:
+    def with_shared(self, values: Mapping[Key, object]) -> DaskBlock:
         """Return the block with the values, or futures, of the shared keys as inputs."""
         inputs = self.inputs | {key: values[key] for key in self.shared}
         return self._replace(inputs=inputs, shared=(), source=None)
 
-    def future_of(self, key: Any) -> Any:
+    def future_of(self, key: Key) -> object:
         """Return the future that a key is an alias of."""
         while key in self.graph.tasks:
             key = self.graph.tasks[key].target
         return self.inputs[key]
 
 
-def split_graph(graph: Graph, outputs: Sequence[Any]) -> list[DaskBlock]:
+def split_graph(graph: Graph, outputs: Sequence[Key]) -> list[DaskBlock]:
     """Return a lazy block for each output of a graph.
 
     Tasks that only one block needs become the block's own graph: the block is loaded and dropped
@@ -232,7 +247,7 @@ def split_graph(graph: Graph, outputs: Sequence[Any]) -> list[DaskBlock]:
     return blocks
 
 
-def futures_of(collections: Sequence[Any]) -> dict[Any, Any]:
+def futures_of(collections: Sequence[object]) -> dict[Key, object]:
     """Return the futures of persisted collections, by key.
 
     Of frames they are operands of the expression. distributed looks for them in the graph of the
@@ -249,6 +264,6 @@ def futures_of(collections: Sequence[Any]) -> dict[Any, Any]:
     return {future.key: future for future in sys.modules["distributed"].futures_of(values)}
 
 
-def _is_node(operand: Any) -> bool:
+def _is_node(operand: object) -> bool:
     """Return whether an operand of an expression is an expression."""
     return hasattr(operand, "walk") and hasattr(operand, "operands")

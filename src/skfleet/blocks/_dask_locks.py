@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cached_property
-from typing import Any
 
 
 def release_cached_properties() -> None:
@@ -27,7 +26,7 @@ def release_cached_properties() -> None:
                 vars(value)["lock"] = nullcontext()
 
 
-def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+def _with_subclasses(cls: type[object]) -> Iterator[type[object]]:
     yield cls
     for subclass in cls.__subclasses__():
         yield from _with_subclasses(subclass)

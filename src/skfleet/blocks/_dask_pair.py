@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import pandas as pd
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io import FusedIO
 from dask.task_spec import List, Task, TaskRef
+from dask.typing import Key
 
-from skfleet._dask_private import Blockwise
+from skfleet._dask_private import Blockwise, Expr
+from skfleet._typing import Table
 from skfleet.blocks._dask_categorize import with_multi_reader_categorize
 from skfleet.blocks._dask_optimize import is_reordered
 from skfleet.blocks._dask_partitions import PartitionsOf
 
+if TYPE_CHECKING:
+    from skfleet.blocks._dask_graph import DaskFrame
 
-def paired_with(answer: Any, X: Any) -> Any:
+FrameT = TypeVar("FrameT", pd.DataFrame, pd.Series)
+
+
+def paired_with(answer: DaskFrame, X: DaskFrame) -> DaskFrame:
     """Return an answer for every row of a DataFrame as one that Dask knows to be of its rows.
 
     Else ``X.assign(answer=answer)`` joins the two by their index: that is a shuffle, and where
@@ -48,7 +55,7 @@ class BoundedPartitions(PartitionsOf):
 
     _parameters = ["frame", "bounds"]
 
-    def _divisions(self) -> Any:
+    def _divisions(self) -> tuple[object, ...]:
         return self.bounds
 
 
@@ -62,16 +69,16 @@ class PairedAnswer(Blockwise):
     _parameters = ["answer", "root"]
 
     @property
-    def _meta(self) -> Any:
+    def _meta(self) -> Table:
         return self.answer._meta
 
-    def _broadcast_dep(self, dep: Any) -> bool:
+    def _broadcast_dep(self, dep: Expr) -> bool:
         return False
 
-    def _divisions(self) -> Any:
+    def _divisions(self) -> tuple[object, ...]:
         return self.root.divisions
 
-    def _lower(self) -> Any:
+    def _lower(self) -> Expr:
         answer, n_partitions = self.answer.frame, self.root.npartitions
         if answer.npartitions == n_partitions:
             return BoundedPartitions(answer, self.root.divisions)
@@ -86,20 +93,20 @@ class JoinedAnswers(Blockwise):
     _parameters = ["root", "answers", "sizes"]
 
     @property
-    def _meta(self) -> Any:
+    def _meta(self) -> Table:
         return self.answers._meta
 
-    def _broadcast_dep(self, dep: Any) -> bool:
+    def _broadcast_dep(self, dep: Expr) -> bool:
         return False
 
-    def _divisions(self) -> Any:
+    def _divisions(self) -> tuple[object, ...]:
         return self.root.divisions
 
-    def _task(self, name: Any, index: int) -> Any:
+    def _task(self, name: Key, index: int) -> Task:
         low, high = list(pairwise(accumulate(self.sizes, initial=0)))[index]
         answers = [TaskRef((self.answers._name, i)) for i in range(low, high)]
         return Task(name, _joined, TaskRef((self.root._name, index)), List(*answers))
 
 
-def _joined(rows: Any, answers: list[Any]) -> Any:
+def _joined(rows: pd.DataFrame, answers: list[FrameT]) -> FrameT:
     return pd.concat(answers).set_axis(rows.index)

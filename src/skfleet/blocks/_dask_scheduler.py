@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 
-def scheduler() -> Any:
+def scheduler() -> str | Callable[..., object] | None:
     """Return the ``scheduler`` argument for ``dask.compute``; None leaves the choice to Dask."""
     if "distributed" not in sys.modules:
         return None

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -17,6 +17,7 @@ from dask.task_spec import Task
 
 from skfleet import _linalg
 from skfleet._dask_private import Expr
+from skfleet._typing import Table
 from skfleet.blocks._containers import is_frame, n_rows_of
 from skfleet.blocks._dask_collections import (
     known_lengths,
@@ -24,15 +25,20 @@ from skfleet.blocks._dask_collections import (
     meta_of,
     with_whole_rows,
 )
-from skfleet.blocks._dask_graph import as_reference, count_rows, recut
+from skfleet.blocks._dask_graph import Graph, as_reference, count_rows, recut
 from skfleet.blocks._dask_optimize import map_to_array, shuffle_method
 from skfleet.blocks._sampling import row_uniform
+
+if TYPE_CHECKING:
+    import dask.dataframe as dd
+
+    from skfleet.blocks._dask_graph import DaskRows
 
 # Draws that are in memory at a time while rows are assigned to partitions.
 DRAWS = 2**22
 
 
-def shuffle_partitions(collections: Sequence[Any], seed: int) -> list[Any]:
+def shuffle_partitions(collections: Sequence[DaskRows], seed: int) -> list[DaskRows]:
     """Return the rows of collections, lazily, in the order of one random draw for each row.
 
     The draw depends on the seed and on the row's number. There are as many partitions as before.
@@ -69,7 +75,7 @@ class JoinedRows(Expr):
     _parameters = ["graph", "keys", "lengths", "join", "meta"]
 
     @property
-    def _meta(self) -> Any:
+    def _meta(self) -> pd.DataFrame:
         return self.meta
 
     @cached_property
@@ -79,7 +85,7 @@ class JoinedRows(Expr):
     def _divisions(self) -> tuple[None, ...]:
         return (None,) * (len(self.lengths) + 1)
 
-    def _layer(self) -> dict[Any, Any]:
+    def _layer(self) -> Graph:
         layer, starts = dict(self.graph), accumulate(self.lengths[:-1], initial=0)
         for i, (start, *parts) in enumerate(zip(starts, *self.keys, strict=True)):
             key = (self._name, i)
@@ -87,7 +93,7 @@ class JoinedRows(Expr):
         return layer
 
 
-def _check_dense(collections: Sequence[Any]) -> None:
+def _check_dense(collections: Sequence[DaskRows]) -> None:
     """Raise for sparse rows, which have no shuffle."""
     if any(_linalg.is_sparse(x._meta) for x in collections):
         raise TypeError(
@@ -110,7 +116,7 @@ def _join(seed: int, start: int, *parts: Any) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _select(ordered: Any, i: int, meta: Any, lengths: tuple[int, ...]) -> Any:
+def _select(ordered: dd.DataFrame, i: int, meta: Table, lengths: tuple[int, ...]) -> DaskRows:
     """Return the rows of one of the collections."""
     select, ordered = partial(_select_of_partition, i, meta), ordered.clear_divisions()
     if is_frame(meta):
@@ -122,7 +128,9 @@ def _select(ordered: Any, i: int, meta: Any, lengths: tuple[int, ...]) -> Any:
     return da.Array(array.dask, array.name, chunks=chunks, meta=meta)
 
 
-def _select_of_partition(i: int, meta: Any, joined: pd.DataFrame) -> Any:
+def _select_of_partition(
+    i: int, meta: Any, joined: pd.DataFrame
+) -> np.ndarray | pd.DataFrame | pd.Series:
     names = [name for name in joined.columns if name.startswith(f"{i} ") and name != f"{i} index"]
     if not is_frame(meta):
         values = joined[names].to_numpy(dtype=meta.dtype)

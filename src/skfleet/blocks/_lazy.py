@@ -3,62 +3,66 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from skfleet._array import is_not_numpy
+from skfleet._typing import RowsT, Table
 from skfleet.blocks._block import BlockRef
 from skfleet.blocks._containers import n_rows_of
 from skfleet.blocks._row_set import RowSet
 
+if TYPE_CHECKING:
+    from skfleet.blocks._dask_graph import DaskArray, DaskFrame, DaskRows
 
-def is_lazy(X: Any) -> bool:
+
+def is_lazy(X: object) -> bool:
     """Return whether X is a Dask collection, without importing Dask for it."""
     return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(X)
 
 
-def as_collection(X: Any) -> Any:
+def as_collection(X: object) -> DaskRows:
     """Return a Dask collection as an array or a frame: a bag as a Series of its items."""
     from skfleet.blocks._dask_collections import as_collection
 
     return as_collection(X)
 
 
-def meta_of(X: Any) -> Any:
+def meta_of(X: object) -> Any:
     """Return no rows of the container, width, names and types of a Dask collection."""
     from skfleet.blocks._dask_collections import meta_of
 
     return meta_of(X)
 
 
-def with_whole_rows(X: Any) -> Any:
+def with_whole_rows(X: RowsT) -> RowsT:
     """Return a Dask array with one chunk along all axes but the first; frames are not changed."""
     from skfleet.blocks._dask_collections import with_whole_rows
 
     return with_whole_rows(X)
 
 
-def is_on_device(X: Any) -> bool:
+def is_on_device(X: object) -> bool:
     """Return whether the partitions of a Dask collection are arrays or frames on a device."""
     meta = getattr(X, "_meta", None)
     return is_not_numpy(meta) or hasattr(meta, "to_cupy")
 
 
-def artificial_rows(meta: Any) -> Any:
+def artificial_rows(meta: Table) -> Any:
     """Return two rows of the container and types of empty ones, with arbitrary values."""
     from skfleet.blocks._dask_collections import artificial_rows
 
     return artificial_rows(meta)
 
 
-def partition_lengths(X: Any) -> tuple[int, ...] | None:
+def partition_lengths(X: DaskRows) -> tuple[int, ...] | None:
     """Return the numbers of rows of a Dask collection's partitions; None where one is unknown."""
     from skfleet.blocks._dask_align import known_lengths
 
     return known_lengths(X)
 
 
-def copy_lengths(X: Any, mapped: Any) -> None:
+def copy_lengths(X: DaskRows, mapped: DaskFrame) -> None:
     """Record the known lengths of a Dask frame's partitions on a frame that is mapped from it."""
     from skfleet.blocks._dask_align import copy_lengths
 
@@ -73,7 +77,7 @@ def n_rows_if_known(X: Any) -> int | None:
     return None if lengths is None else sum(lengths)
 
 
-def compute_chunk_sizes(*collections: Any) -> list[Any]:
+def compute_chunk_sizes(*collections: DaskRows) -> list[DaskRows]:
     """Return Dask collections as arrays of known chunk sizes, which may take a pass over the rows.
 
     They are computed in one graph, so that their rows stay paired.
@@ -84,8 +88,8 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
 
 
 def fix_partitions(
-    collections: Sequence[Any], values: Sequence[Any], *, is_tuned: bool = True
-) -> tuple[list[Any], list[tuple[int, ...] | None], list[BlockRef]]:
+    collections: Sequence[DaskRows], values: Sequence[DaskRows], *, is_tuned: bool = True
+) -> tuple[list[DaskRows], list[tuple[int, ...] | None], list[BlockRef]]:
     """Return Dask collections with final partitions, their known lengths, and tasks for the others.
 
     Tuned, several partitions of few columns are read as one.
@@ -98,7 +102,7 @@ def fix_partitions(
     return fix_partitions(collections, values, is_tuned=is_tuned)
 
 
-def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> Any:
+def take_row_set(X: DaskRows, rows: RowSet, lengths: Sequence[int], token: str) -> DaskRows:
     """Return the rows of a set of a Dask collection, lazily, in their order.
 
     Parts of frames with the same token and lengths are aligned.
@@ -108,7 +112,7 @@ def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> An
     return take_row_set(X, rows, lengths, token)
 
 
-def source_of_rows(X: Any) -> tuple[Any, tuple[int, ...] | None]:
+def source_of_rows(X: DaskRows) -> tuple[DaskRows, tuple[int, ...] | None]:
     """Return a Dask collection and the lengths of its partitions, None where they are unknown.
 
     Of a part of a frame that has all of its rows, it is that frame.
@@ -118,42 +122,46 @@ def source_of_rows(X: Any) -> tuple[Any, tuple[int, ...] | None]:
     return source_of_part(X) if is_part(X) else (X, partition_lengths(X))
 
 
-def paired_with(answer: Any, X: Any) -> Any:
+def paired_with(answer: DaskFrame, X: DaskFrame) -> DaskFrame:
     """Return an answer for every row of a Dask DataFrame as one that Dask pairs with its rows."""
     from skfleet.blocks._dask_pair import paired_with
 
     return paired_with(answer, X)
 
 
-def frame_of_files(x: Any) -> Any:
+def frame_of_files(x: DaskArray) -> DaskFrame | None:
     """Return the frame whose partitions are the chunks of an array, if files are read by rows."""
     from skfleet.blocks._dask_optimize import frame_of_files
 
     return frame_of_files(x)
 
 
-def map_by_rows(X: Any, func: Any, *args: Any, **options: Any) -> Any:
+def map_by_rows(
+    X: DaskFrame, func: Callable[..., object], *args: object, **options: object
+) -> DaskFrame:
     """Return ``X.map_partitions(func, *args)``, in pieces of files where each row is of one row."""
     from skfleet.blocks._dask_pieces import map_by_rows
 
     return map_by_rows(X, func, *args, **options)
 
 
-def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
+def map_to_array(
+    X: DaskFrame, func: Callable[..., object], *args: object, meta: Table, token: str
+) -> DaskArray:
     """Return the arrays that ``func(partition, *args)`` gives as one Dask array like `meta`."""
     from skfleet.blocks._dask_optimize import map_to_array
 
     return map_to_array(X, func, *args, meta=meta, token=token)
 
 
-def shuffle_partitions(collections: Sequence[Any], seed: int) -> list[Any]:
+def shuffle_partitions(collections: Sequence[object], seed: int) -> list[DaskRows]:
     """Return the rows of Dask collections, lazily, in the order of one random draw for each row."""
     from skfleet.blocks._dask_shuffle import shuffle_partitions
 
     return shuffle_partitions([as_collection(x) for x in collections], seed)
 
 
-def compute_together(*values: Any) -> list[Any]:
+def compute_together(*values: object) -> list[Any]:
     """Return the values of Dask collections, computed in one graph; others are not changed."""
     if not any(map(is_lazy, values)):
         return list(values)
@@ -162,7 +170,9 @@ def compute_together(*values: Any) -> list[Any]:
     return compute_together(*values)
 
 
-def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any], list[Any]]:
+def persist_together(
+    collections: Sequence[DaskRows], client: Any
+) -> tuple[list[DaskRows], list[object]]:
     """Return Dask collections in the memory of a client's workers, and the futures in them."""
     from skfleet.blocks._dask_collections import persist_together
 
