@@ -90,9 +90,7 @@ def compute_together(*values: Any) -> list[Any]:
     return computed
 
 
-def persist_together(
-    collections: Sequence[DaskRows], client: Any
-) -> tuple[list[DaskRows], list[object]]:
+def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any], list[object]]:
     """Return collections in the memory of a client's workers, and the futures in them.
 
     In one graph: what they share would else be computed for each, under equal keys.

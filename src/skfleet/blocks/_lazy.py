@@ -170,9 +170,7 @@ def compute_together(*values: object) -> list[Any]:
     return compute_together(*values)
 
 
-def persist_together(
-    collections: Sequence[DaskRows], client: Any
-) -> tuple[list[DaskRows], list[object]]:
+def persist_together(collections: Sequence[RowsT], client: Any) -> tuple[list[RowsT], list[object]]:
     """Return Dask collections in the memory of a client's workers, and the futures in them."""
     from skfleet.blocks._dask_collections import persist_together
 

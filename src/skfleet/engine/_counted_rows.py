@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._typing import Rows, Table, Values
+from skfleet._typing import Rows, Values
 from skfleet.blocks import (
     BlockRef,
     LabelCodes,
@@ -54,8 +54,8 @@ class CountedRows:
         self.arrays, values = [_as_rows(a) for a in arrays], [_as_rows(v) for v in values]
         known = [n_rows_if_known(a) for a in (*self.arrays, *values) if a is not None]
         _check_equal([n for n in known if n is not None])
-        lazy = [a for a in self.arrays if is_lazy(a)]
-        lazy_values = [v for v in values if is_lazy(v)]
+        lazy: list[Any] = [a for a in self.arrays if is_lazy(a)]
+        lazy_values: list[Any] = [v for v in values if is_lazy(v)]
         lazy, lengths, blocks = fix_partitions(lazy, lazy_values, is_tuned=is_tuned)
         results = iter(_count(blocks) if blocks else ())
         known_lengths = [tuple(next(results)) if n is None else n for n in lengths]
@@ -82,7 +82,7 @@ class CountedRows:
         ]
 
 
-def with_known_lengths(*collections: Table) -> list[Any]:
+def with_known_lengths(*collections: Any) -> list[Any]:
     """Return Dask collections of the same rows, counted in one pass where a length is unknown."""
     rows = CountedRows(collections, ())
     counted = rows.take(RowSet(rows.n_rows, [(0, rows.n_rows)]))

@@ -17,6 +17,7 @@ import psutil
 from skfleet._array import is_host
 from skfleet._config import get_config
 from skfleet._device import device_library, device_memory_available
+from skfleet._typing import RowsT
 from skfleet.blocks import (
     Block,
     BlockCache,
@@ -194,7 +195,9 @@ class LocalEngine:
             return [*count_steps(chain.from_iterable(loads), "loading", len(blocks))]
 
     @contextmanager
-    def persist_collections(self, rows: RowBlocks, collections: Sequence[T]) -> Iterator[list[T]]:
+    def persist_collections(
+        self, rows: RowBlocks, collections: Sequence[RowsT]
+    ) -> Iterator[list[RowsT]]:
         yield list(collections)
 
     @contextmanager

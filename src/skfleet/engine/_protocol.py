@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from skfleet._typing import RowsT
 from skfleet.blocks import Block, BlockRef, RowBlocks, block_bytes, open_block, sample_blocks
 from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
@@ -148,8 +149,8 @@ class Engine(TaskPool, Protocol):
         """
 
     def persist_collections(
-        self, rows: RowBlocks, collections: Sequence[T]
-    ) -> AbstractContextManager[list[T]]:
+        self, rows: RowBlocks, collections: Sequence[RowsT]
+    ) -> AbstractContextManager[list[RowsT]]:
         """Load Dask collections into the workers' memory as `persist` does; `rows` are the first's.
 
         In this process, where each fit loads its own rows, they are not changed.

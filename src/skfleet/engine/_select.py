@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from skfleet._array import is_not_numpy
 from skfleet._config import config_context, get_config
 from skfleet._device import device_library
+from skfleet._typing import RowsT
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import device_of
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._protocol import Engine, estimate_nbytes
 from skfleet.engine._resources import offers_gpu, resources_for_device
-
-T = TypeVar("T")
 
 
 def engine_for(rows: RowBlocks, estimator: object = None) -> Engine:
@@ -125,7 +124,7 @@ def gpu_engine() -> Engine | None:
 
 
 @contextmanager
-def persisted_collections(*collections: T) -> Iterator[list[T]]:
+def persisted_collections(*collections: RowsT) -> Iterator[list[RowsT]]:
     """Yield Dask collections of the same rows, in the workers' memory if configured or they fit."""
     rows = row_blocks(collections[0], dtype=None)
     with engine_for(rows).persist_collections(rows, collections) as persisted:

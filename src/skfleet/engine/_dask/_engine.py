@@ -30,6 +30,7 @@ from skfleet._cluster import (
 )
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
+from skfleet._typing import RowsT
 from skfleet.blocks import BlockRef, RowBlocks, in_parts, persist_together
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._block_locations import (
@@ -211,7 +212,6 @@ class DaskEngine:
             )
         if not has_shared_subgraph(items):
             threaded = partial(run_with_worker_threads, func)
-            # There is one such task for each worker.
             funcs = (threaded if is_threaded and all(map(is_resident, i)) else func for i in items)
             return [
                 self.submit(call, item, *args, name=name, resources=resources)
@@ -383,7 +383,9 @@ class DaskEngine:
                 task.release()
 
     @contextmanager
-    def persist_collections(self, rows: RowBlocks, collections: Sequence[T]) -> Iterator[list[T]]:
+    def persist_collections(
+        self, rows: RowBlocks, collections: Sequence[RowsT]
+    ) -> Iterator[list[RowsT]]:
         unloaded = tuple(block for block in rows.blocks if not is_persisted(block))
         if not unloaded or not self._fits_in_memory(Probe(self, replace(rows, blocks=unloaded))):
             yield list(collections)
