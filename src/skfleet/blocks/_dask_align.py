@@ -20,7 +20,7 @@ from skfleet.blocks._dask_graph import (
 from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 if TYPE_CHECKING:
-    from skfleet.blocks._dask_graph import DaskRows, PartitionKey
+    from skfleet.blocks._dask_types import DaskRows, PartitionKey
 
 
 def known_lengths(x: DaskRows) -> tuple[int, ...] | None:

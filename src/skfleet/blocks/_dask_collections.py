@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from dask.bag import Bag
 
-    from skfleet.blocks._dask_graph import DaskRows, PartitionKey
+    from skfleet.blocks._dask_types import DaskRows, PartitionKey
 
 
 def compute_together(*values: Any) -> list[Any]:

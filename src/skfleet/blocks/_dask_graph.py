@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import dask
 from dask.core import flatten, get_dependencies, toposort
@@ -26,16 +26,9 @@ from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._sampling import concat_rows
 
 if TYPE_CHECKING:
-    import dask.array as da
-    import dask.dataframe as dd
-
-    DaskArray: TypeAlias = da.Array
-    DaskFrame: TypeAlias = dd.DataFrame | dd.Series
-    DaskRows: TypeAlias = DaskArray | DaskFrame
+    from skfleet.blocks._dask_types import PartitionKey
 
 Graph = dict[Any, Any]
-# The key of a partition, or the keys of the chunks along its columns.
-PartitionKey: TypeAlias = Key | list[Key]
 
 # Key prefixes of two kinds of Dask tasks (dask and distributed 2026.8.0). The scheduler must see
 # the barrier of a P2P shuffle, with the tasks before and after it. A shuffle on disk appends to one

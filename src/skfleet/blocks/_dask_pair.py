@@ -18,7 +18,7 @@ from skfleet.blocks._dask_optimize import is_reordered
 from skfleet.blocks._dask_partitions import PartitionsOf
 
 if TYPE_CHECKING:
-    from skfleet.blocks._dask_graph import DaskFrame
+    from skfleet.blocks._dask_types import DaskFrame
 
 FrameT = TypeVar("FrameT", pd.DataFrame, pd.Series)
 

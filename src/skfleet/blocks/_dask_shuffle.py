@@ -32,7 +32,7 @@ from skfleet.blocks._sampling import row_uniform
 if TYPE_CHECKING:
     import dask.dataframe as dd
 
-    from skfleet.blocks._dask_graph import DaskRows
+    from skfleet.blocks._dask_types import DaskRows
 
 # Draws that are in memory at a time while rows are assigned to partitions.
 DRAWS = 2**22

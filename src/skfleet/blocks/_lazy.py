@@ -13,7 +13,7 @@ from skfleet.blocks._containers import n_rows_of
 from skfleet.blocks._row_set import RowSet
 
 if TYPE_CHECKING:
-    from skfleet.blocks._dask_graph import DaskArray, DaskFrame, DaskRows
+    from skfleet.blocks._dask_types import DaskArray, DaskFrame, DaskRows
 
 
 def is_lazy(X: object) -> bool:

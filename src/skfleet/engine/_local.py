@@ -40,7 +40,8 @@ from skfleet.engine._disk_cache import (
     reads_of,
 )
 from skfleet.engine._fit_progress import count_steps
-from skfleet.engine._protocol import Call, Probe, Task, TaskResult, timed_load
+from skfleet.engine._probe import Probe, timed_load
+from skfleet.engine._protocol import Call, Task, TaskResult
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
 from skfleet.engine._threadpools import limit_threadpools
 

@@ -17,7 +17,8 @@ from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import device_of
 from skfleet.engine._local import LocalEngine
-from skfleet.engine._protocol import Engine, estimate_nbytes
+from skfleet.engine._probe import estimate_nbytes
+from skfleet.engine._protocol import Engine
 from skfleet.engine._resources import offers_gpu, resources_for_device
 
 

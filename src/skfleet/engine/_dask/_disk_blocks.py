@@ -38,7 +38,8 @@ from skfleet.engine._disk_cache import (
     load_compact,
     measure_disk,
 )
-from skfleet.engine._protocol import Engine, Probe
+from skfleet.engine._probe import Probe
+from skfleet.engine._protocol import Engine
 
 # Bytes up to which a block's reference is kept with its file: it may contain the sources of others.
 _MAX_REF_BYTES = 2**18

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -70,7 +70,8 @@ from skfleet.engine._dask._worker_functions import (
 from skfleet.engine._disk_cache import can_have_cache, disk_limit, reads_of
 from skfleet.engine._fit_progress import count_steps, current_fit_progress
 from skfleet.engine._halving import gather_or_halve
-from skfleet.engine._protocol import Call, Probe, Task
+from skfleet.engine._probe import Probe
+from skfleet.engine._protocol import Call, Task
 from skfleet.engine._reduce import identity
 from skfleet.engine._resources import (
     ANY_WORKER,
@@ -447,19 +448,15 @@ class DaskEngine:
 
     def worker_threads(self) -> dict[str, int]:
         """Return the threads of each worker that may run tasks of this engine, by address."""
-        workers = scheduler_workers(self.client)
-        return {a: w["nthreads"] for a, w in workers.items() if _is_eligible(w, self.resources)}
+        workers = self._eligible(scheduler_workers(self.client))
+        return {address: worker["nthreads"] for address, worker in workers.items()}
 
     def _free_bytes(self) -> float:
         """Return how much workers can load before they begin to spill, half of memory spared.
 
         GPU workers say themselves what is free: the driver counts what pools keep as used.
         """
-        workers = {
-            address: worker
-            for address, worker in scheduler_workers(self.client).items()
-            if _is_eligible(worker, self.resources)
-        }
+        workers = self._eligible(scheduler_workers(self.client))
         if "GPU" in self.resources.as_dict():
             free = self.client.run(device_memory_available, workers=[*workers], on_error="ignore")
             return 0.5 * sum(free.values())
@@ -472,12 +469,13 @@ class DaskEngine:
     @property
     def memory_limit(self) -> int:
         """Bytes that this process, and every worker for tasks of this engine, may hold."""
-        limits = [
-            worker["memory_limit"] or MEMORY_LIMIT
-            for worker in self._workers().values()
-            if _is_eligible(worker, self.resources)
-        ]
+        workers = self._eligible(self._workers()).values()
+        limits = [worker["memory_limit"] or MEMORY_LIMIT for worker in workers]
         return int(min([*limits, psutil.virtual_memory().available]))
+
+    def _eligible(self, workers: Mapping[str, WorkerInfo]) -> dict[str, WorkerInfo]:
+        """Return those of some workers that may run tasks of this engine."""
+        return {a: w for a, w in workers.items() if _is_eligible(w, self.resources)}
 
     def _task_options(self, resources: ResourceRequest, priority: float) -> dict[str, Any]:
         """Return the scheduler's options for a task, after checking that a worker can run it."""
