@@ -101,6 +101,7 @@ def test_parts_of_some_files(files):
     np.testing.assert_allclose(transformed.compute(), (values - values.mean()) / values.std(ddof=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [3, KFold(3), KFold(3, shuffle=True, random_state=0)])
 def test_searches_and_scores(files, cv):
     frame = dd.read_parquet(files)

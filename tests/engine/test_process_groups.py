@@ -126,6 +126,7 @@ def test_processes_are_prepared(of_workers, cluster_client):
     group.close()
 
 
+@pytest.mark.slow
 def test_idle_processes_end(of_workers, monkeypatch):
     monkeypatch.setattr(_worker_processes, "IDLE_SECONDS", 0.2)
     group = of_workers.start(2)
@@ -149,6 +150,7 @@ def test_an_idle_process_that_has_died_is_replaced(of_workers, cluster_client):
     group.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_workers", [False, True])
 def test_objects_that_cannot_be_made(cluster_client, in_workers):
     group = launcher(cluster_client, Unborn, in_workers=in_workers).start(1)

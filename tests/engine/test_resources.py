@@ -93,6 +93,7 @@ def test_placement_error_is_a_fleet_error():
     assert issubclass(PlacementError, FleetError)
 
 
+@pytest.mark.slow
 def test_names_of_dask_modules_are_imported_lazily():
     code = (
         "import sys, skfleet.engine as engine\n"

@@ -195,6 +195,7 @@ def processes(cuml, device, monkeypatch):
         yield client
 
 
+@pytest.mark.slow
 def test_a_driver_without_a_gpu_trains_and_predicts_on_a_fleet_with_one(processes, cuml):
     rows_of_labels = da.from_array(labelled, chunks=(100, 30))
     for est, reference, method, given, target in (

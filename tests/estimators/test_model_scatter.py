@@ -46,6 +46,7 @@ def _unpacked(client):
     return sorted(int(n or 0) for n in client.run(os.getenv, "HEAVY").values())
 
 
+@pytest.mark.slow
 def test_a_worker_unpacks_the_model_once(heavy):
     rows = da.zeros((5000, 3), chunks=(100, 3))
     with Fleet(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:

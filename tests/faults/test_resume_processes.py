@@ -46,6 +46,7 @@ def assert_nothing_is_made_again(folder, searches, kinds):
         assert line["found"] == first[case]["found"], case
 
 
+@pytest.mark.slow
 def test_distributions_are_the_same_in_another_process(tmp_path):
     assert_nothing_is_made_again(
         tmp_path, "RandomizedSearchCV,HyperbandSearchCV", "distribution,lambda"

@@ -101,6 +101,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @on_linux
 def test_workers_are_pinned_and_leave_the_driver_alone(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -125,6 +126,7 @@ def test_workers_are_pinned_and_leave_the_driver_alone(monkeypatch):
     wait_until_gone([pid for *_, pid in found])
 
 
+@pytest.mark.slow
 @on_linux
 def test_restarted_worker_has_the_same_environment_and_label():
     with Fleet(resources=[{"CPU": 1}, {"GPU": 1}]) as client:
@@ -142,6 +144,7 @@ def test_restarted_worker_has_the_same_environment_and_label():
         assert settings() == before
 
 
+@pytest.mark.slow
 @on_linux
 def test_worker_that_takes_long_to_start_again_is_waited_for():
     # From 15 s on, distributed closes the nanny of a worker that died and is not back.
@@ -196,12 +199,14 @@ def nested_total(n):
         return sum(client.gather(client.map(int, range(n))))
 
 
+@pytest.mark.slow
 def test_nested_work_in_a_worker_process():
     with Fleet(n_workers=1, threads_per_worker=1) as client:
         totals = client.map(nested_total, range(1, 5))
         assert client.gather(totals) == [0, 1, 3, 6]
 
 
+@pytest.mark.slow
 def test_fleet_inside_a_worker_process():
     with Fleet(n_workers=1) as client:
         with pytest.raises(FleetError, match=r"Got a worker process instead. Use Fleet\(processes"):
@@ -233,6 +238,7 @@ with Fleet(n_workers=2) as client:
 """
 
 
+@pytest.mark.slow
 def test_script_without_its_guard_ends_with_one_line(script):
     process = script(UNGUARDED)
     out, err = output_of(process)
@@ -294,6 +300,7 @@ def test_script_from_standard_input(tmp_path):
     assert "script must be a file that worker processes can import" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_guarded_script_prints_only_its_own(script):
     process = script(GUARDED, stdin=subprocess.PIPE)
     out, err = output_of(process)

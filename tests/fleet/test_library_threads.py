@@ -206,6 +206,7 @@ def test_what_was_told_before_is_put_back(monkeypatch):
     assert os.environ[CORES_VARIABLE] == "2"
 
 
+@pytest.mark.slow
 def test_a_task_does_not_change_what_scikit_learn_knows_of_the_machine(tmp_path):
     import subprocess
     import sys

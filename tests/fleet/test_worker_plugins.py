@@ -57,6 +57,7 @@ def test_other_clusters_log_as_ever(caplog):
     assert page.startswith("Compute Failed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_healthy_shuffle_is_not_warned_of(processes, caplog):
     frame = pd.DataFrame({"key": np.arange(60) % 7, "a": np.arange(60.0)})
@@ -108,6 +109,7 @@ def loaded():
     return [name for name in _worker_plugins._PRELOADED_MODULES if name in sys.modules]
 
 
+@pytest.mark.slow
 def test_first_task_finds_its_modules_loaded():
     with Fleet(n_workers=1) as client:
         time.sleep(3 * _worker_plugins._PRELOAD_DELAY_SECONDS)
@@ -135,6 +137,7 @@ def leave_holes(dask_worker):
     return dask_worker.monitor.get_process_memory()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="malloc_trim is glibc's")
 def test_a_worker_short_of_memory_hands_back_what_is_free():
     with Fleet(n_workers=1, memory_limit="700 MB", dashboard_address=None) as client:

@@ -75,6 +75,7 @@ def test_what_took_longer_has_its_reason(quickstart):
     assert "1.50 s longer here, as it costs more to send its calls" in lines[1]
 
 
+@pytest.mark.slow
 def test_uses_agree_with_scikit_learn(quickstart, monkeypatch, process_cluster, capsys):
     few = {"forest": 50, "search": 300, "search_with_shared_fits": 300, "post_fit": 3}
     uses = [

@@ -6,6 +6,7 @@ import sys
 
 import dask.array as da
 import numpy as np
+import pytest
 from sklearn.linear_model import SGDClassifier
 from sklearn.svm import SVC
 
@@ -23,6 +24,7 @@ assert "distributed" not in sys.modules, "a cluster was needed"
 """
 
 
+@pytest.mark.slow
 def test_predicts_without_a_cluster(tmp_path, cluster_client):
     X = np.random.default_rng(0).normal(size=(90, 4))
     y = (X[:, 0] > 0).astype(int)

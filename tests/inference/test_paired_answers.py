@@ -127,6 +127,7 @@ def test_an_answer_is_a_column_of_its_frame(source, name, frame, folder):
     check(FRAMES[frame](X), answer, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cross_val_predict", "neighbors", "targets"])
 @pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # by Dask's writer
 def test_files_with_one_index_each(name, folder, tmp_path, cluster_client):

@@ -66,6 +66,7 @@ def test_rows_that_are_computed(place, joined):
     check_pairs(Ridge(alpha=1e-9), X, y)
 
 
+@pytest.mark.slow
 def test_arrays_made_of_a_frame(place, joined):
     kinds = (OneHotEncoder(handle_unknown="ignore"), ["kind"])
     prepared = make_column_transformer((StandardScaler(), COLUMNS), kinds)

@@ -57,6 +57,7 @@ def logged(search_type, scoring):
     return log.estimator_name, log.data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search_type", [GridSearchCV, StockGridSearchCV])
 def test_scoring_monitor_logs_what_it_logs_at_home(fleet, search_type):
     with joblib.parallel_config("skfleet"):

@@ -162,6 +162,7 @@ def test_device_of_the_configuration_is_the_default(threads):
         Parallel()(delayed(double)(i) for i in range(4))
 
 
+@pytest.mark.slow
 def test_device_chooses_the_workers(processes):
     with (
         parallel_config("skfleet", client=processes, device="cuda"),

@@ -214,6 +214,7 @@ def test_models_are_changed_only_where_something_lies_on_a_device():
     assert home[0].mean_ is model[0].mean_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lets", ["1", pytest.param("0", marks=pytest.mark.slow)])
 def test_worker_processes_need_the_variable_of_scipy(device, monkeypatch, lets):
     if not device:

@@ -140,6 +140,7 @@ def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows, monkeypatch):
     assert_nothing_is_held()
 
 
+@pytest.mark.slow
 def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
     monkeypatch.setattr(_data, "MAX_TEST_FRACTION", 1e-12)  # the rows to score on are many parts
     how = {"refit_on_test": True, "scoring": "neg_log_loss", **HYPERBAND}
@@ -153,6 +154,7 @@ def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
     same(found["cpu"], found["cuda"])
 
 
+@pytest.mark.slow
 def test_pipelines_learn_on_the_device(fleet):
     pipe = make_pipeline(IncrementalPCA(n_components=5), SGDClassifier(random_state=0))
     space = {"sgdclassifier__alpha": [1e-4, 1e-3, 1e-2]}

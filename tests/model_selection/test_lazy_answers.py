@@ -154,6 +154,7 @@ def _on_cluster(on_cluster):
     pass
 
 
+@pytest.mark.slow
 @settings(max_examples=n_examples(6, 80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     case=st.sampled_from(sorted(MODELS)),

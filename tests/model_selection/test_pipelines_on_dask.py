@@ -143,6 +143,7 @@ def test_fits_take_the_passes_of_single_fits(frames, passes):
     assert n_fits <= n_single
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["shuffled", "groups"])
 def test_other_splits_and_a_refit_on_rows_of_unknown_lengths(frames, kind):
     lazy, table = frames
@@ -183,6 +184,7 @@ def test_steps_that_make_passes_of_their_own_and_steps_in_the_grid():
     )
 
 
+@pytest.mark.slow
 def test_encoders_of_targets_are_fitted_split_by_split(frames, passes):
     lazy, table = frames
     encoders = {
@@ -202,6 +204,7 @@ def test_encoders_of_targets_are_fitted_split_by_split(frames, passes):
     assert_same(search, other.fit(table[CATEGORIES], table.target), 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
 @pytest.mark.filterwarnings("ignore:One or more of the test scores")
 def test_a_candidate_that_fails_fails_alone(frames):
@@ -235,6 +238,7 @@ def test_other_searches_and_a_checkpoint(frames, tmp_path, passes):
     assert halving.fit(lazy[columns], lazy.target).best_params_["last__C"] in GRID["last__C"]
 
 
+@pytest.mark.slow
 def test_weights_of_the_last_step(frames):
     lazy, table = frames
     columns = NUMBERS + CATEGORIES

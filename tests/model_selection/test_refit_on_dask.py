@@ -99,6 +99,7 @@ def test_first_pass_is_shared(rows, steps, grid, n_passes):
     assert search.timeline_.empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["weights", "verbose", "many"])
 def test_other_refits_are_whole(rows, kind):
     X, y = rows[0][["far"]], rows[1]

@@ -90,6 +90,7 @@ class Climber(CandidateSource):
         self.best = max(self.best, (score, params["quality"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "sampler"),
     [(ASHASearchCV, None), (ASHASearchCV, Climber), (HyperbandSearchCV, Climber)],

@@ -260,6 +260,7 @@ class Listener:
         self.heard.append("end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search_type", [GridSearchCV, reference.GridSearchCV])
 def test_fits_travel_without_the_search_or_with_little_of_it(search_type, bundles):
     forest = RandomForestClassifier(100, random_state=0)
@@ -303,6 +304,7 @@ def test_bundles_have_few_names(fleet):
     assert allowed & set(names)
 
 
+@pytest.mark.slow
 def test_fitted_search_is_used_in_a_process_without_cluster(tmp_path):
     search = GridSearchCV(SVC(), {"C": [0.1, 1]}).fit(X, y)
     joblib.dump((search, X, search.predict(X)), tmp_path / "search.pkl")

@@ -270,6 +270,7 @@ def test_early_stopping_that_saves_the_best(on_ranks, rows):
     np.testing.assert_allclose(ours.predict(X), plain.predict(X), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
 @pytest.mark.parametrize("objective", ["cross_entropy", "cross_entropy_lambda"])

@@ -37,6 +37,7 @@ def undisturbed(process_client, small_rows_on_ranks, rows):
     return undisturbed_fit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("library", "seed", "n_deaths"), SERIES)
 def test_deaths_in_a_fit(processes, undisturbed, rows, tmp_path, library, seed, n_deaths):
     expected = undisturbed(library)
