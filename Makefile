@@ -53,7 +53,7 @@ $(1)/bin/python -c 'import skfleet; skfleet.show_versions()'
 OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -q -n $(TEST_JOBS) --dist loadfile -m "not slow and not gpu" $(VERSION_TESTS)
 endef
 
-.PHONY: help setup demo test test-all test-matrix test-kills test-versions test-oldest test-newest test-gpu lint format typecheck doctest bench bench-gpu docs clean
+.PHONY: help setup demo test test-fast test-all test-matrix test-kills test-versions test-oldest test-newest test-gpu lint format typecheck doctest bench bench-gpu docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,6 +65,9 @@ demo: setup ## scikit-learn code on a fleet of two worker processes, next to sci
 
 test: setup lint typecheck doctest ## all checks and tests but the slow ones and those for a GPU
 	$(PYTEST_PARALLEL) --dist loadfile -m "not slow and not gpu" tests
+
+test-fast: setup ## the first case of each quick test, without other processes, for after each edit
+	PYTHONPATH=tests $(PYTEST_PARALLEL) -p fast_tests -m "not slow and not gpu" tests
 
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
 	$(PYTEST_PARALLEL) --dist loadfile -m "slow and not alone and not gpu" tests
