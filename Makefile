@@ -33,7 +33,7 @@ GPU_ENV = PYTHONPATH="$(CURDIR)/src:$(CURDIR)/benchmarks$${PYTHONPATH:+:$$PYTHON
 VERSION_TESTS := $(addprefix tests/, \
     test_private_names.py test_array.py test_linalg.py test_progress.py \
     house/test_private.py house/test_sklearn_private.py \
-    blocks engine/test_client.py fleet/test_fleet.py inference \
+    blocks cluster/test_client.py fleet/test_fleet.py inference \
     inputs/test_arrays.py inputs/test_frames.py inputs/test_joins.py inputs/test_mixing.py \
     inputs/test_missing_values.py inputs/test_polars.py \
     joblib_backend/test_joblib_backend.py joblib_backend/test_joblib_callbacks.py \
