@@ -217,7 +217,7 @@ class Receiver:
         return type(block.X).__name__, block.X.__array_interface__["data"][0], thread_count()
 
     def sleep(self):
-        time.sleep(4)
+        time.sleep(9)
 
     def close(self):
         self.rows = None
@@ -236,9 +236,9 @@ def test_threads_of_workers_take_arrays_as_they_are(cluster_client):
 
 def test_a_thread_that_hangs_is_lost(cluster_client):
     places = ProcessLauncher(
-        DaskEngine(cluster_client), Receiver, timeout=2, name="count", in_workers=True
+        DaskEngine(cluster_client), Receiver, timeout=5, name="count", in_workers=True
     )
-    group = places.start(2)
+    group = places.start(2)  # in the same time
     with pytest.raises(GroupLostError, match="sleep made no progress"):
         group.call("sleep", [(), ()], seconds=10)
     group.close()

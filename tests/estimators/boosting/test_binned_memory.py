@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 import xgboost
 
+from skfleet import config_context
 from skfleet.blocks import BlockRef
 from skfleet.estimators.boosting import XGBClassifier
 from skfleet.estimators.boosting._row_survey import survey_block
@@ -101,7 +102,9 @@ def test_binned_rows_on_the_disk_go_with_the_fit(monkeypatch, tmp_path):
         return update(self, *args, **kwargs)
 
     monkeypatch.setattr(xgboost.Booster, "update", recorded)
-    model = XGBClassifier(n_estimators=3).fit(da.from_array(X, chunks=(500, 5)), da.from_array(y))
+    with config_context(engine="local"):
+        rows = da.from_array(X, chunks=(500, 5))
+        model = XGBClassifier(n_estimators=3).fit(rows, da.from_array(y))
     assert pages
     assert model.score(X, y) > 0.9
     gc.collect()
