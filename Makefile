@@ -67,7 +67,7 @@ test: setup lint typecheck doctest ## all checks and tests but the slow ones and
 	$(PYTEST_PARALLEL) --dist loadfile -m "not slow and not gpu" tests
 
 test-fast: setup ## the first case of each quick test, without other processes, for after each edit
-	PYTHONPATH=tests $(PYTEST_PARALLEL) -p fast_tests -m "not slow and not gpu" tests
+	PYTHONPATH=tests $(PYTEST_PARALLEL) --dist loadfile -p fast_tests -m "not slow and not gpu" tests
 
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
 	$(PYTEST_PARALLEL) --dist loadfile -m "slow and not alone and not gpu" tests
