@@ -47,13 +47,8 @@ def no_processes():
         yield
 
 
-def pytest_runtest_logreport(report):
-    if report.when == "call" and report.duration > MAX_SECONDS:
-        report.sections.append((SLOWER.name, f"{report.nodeid} took {report.duration:.1f} s"))
-
-
 def pytest_terminal_summary(terminalreporter):
     for report in terminalreporter.stats.get("passed", ()):
-        for title, text in report.sections:
-            if title == SLOWER.name:
-                terminalreporter.write_line(f"{text}: enter it in {SLOWER.name}")
+        if report.duration > MAX_SECONDS:
+            text = f"{report.nodeid} took {report.duration:.1f} s: enter it in {SLOWER.name}"
+            terminalreporter.write_line(text)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster
 
-from skfleet._cluster import _client, host_identity
+from skfleet._cluster import _client, _memory, host_identity
 from skfleet._cluster._client import (
     all_workers_on_this_host,
     check_synchronous,
@@ -227,3 +227,13 @@ def test_versions_are_those_of_this_process():
         "scikit-learn": sklearn.__version__,
         "scikit-fleet": skfleet.__version__,
     }
+
+
+def test_a_worker_that_has_just_started_will_have_imported_what_fits_need(monkeypatch):
+    workers = {
+        f"tcp://127.0.0.1:{port}": {"memory_limit": 2 * 10**9, "metrics": metrics}
+        for port, metrics in enumerate(({}, {"memory": 70 * 10**6}, {"memory": 10**9}))
+    }
+    monkeypatch.setattr(_memory, "scheduler_workers", lambda *args: workers)
+    used = [memory.used for memory in _memory.worker_memory(None).values()]
+    assert used == [_memory.MIN_IMPORTED_BYTES, _memory.MIN_IMPORTED_BYTES, 10**9]

@@ -464,9 +464,8 @@ class Deadly(Model):
 
 @pytest.mark.slow
 def test_fit_that_kills_its_workers_ends_in_an_error_that_names_it(client):
-    # fits are sent together where few workers are there yet
-    subject = r"(a fit|one of \d fits) of Deadly must leave its worker"
-    with pytest.raises(FleetError, match=subject):
+    client.wait_for_workers(2)  # a test before may have killed some: fits of few are sent together
+    with pytest.raises(FleetError, match="a fit of Deadly must leave its worker"):
         GridSearchCV(Deadly(), {"p": [1, 2, 3]}, cv=2).fit(X, y)
 
 

@@ -20,8 +20,9 @@ class WorkerMemory(NamedTuple):
     is_in_process: bool  # a thread of the calling process
 
 
-# What a worker process has when all is imported that fits need.
-IMPORTED_BYTES = 300_000_000
+# What a worker process has when all is imported that fits need: at most, and at least. One that
+# says less has just started, and imports it before its first fit.
+IMPORTED_BYTES, MIN_IMPORTED_BYTES = 300_000_000, 250_000_000
 # Seconds for which the limits of workers are reused.
 LIMITS_SECONDS = 10.0
 
@@ -43,7 +44,7 @@ def worker_memory(client: Client, max_age: float = 0.0) -> dict[str, WorkerMemor
         if is_in_process:  # the last message of a worker may be older than the caller's rows
             used = psutil.Process().memory_info().rss
         else:
-            used = worker["metrics"].get("memory", 0)
+            used = max(worker["metrics"].get("memory", 0), MIN_IMPORTED_BYTES)
         limit = worker["memory_limit"] or MEMORY_LIMIT
         memory[address] = WorkerMemory(int(limit), int(used), is_in_process)
     return memory
