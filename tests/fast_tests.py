@@ -28,6 +28,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         name = item.nodeid.partition("[")[0]
         is_chosen = name not in names and not name.startswith(OTHERS)
+        is_chosen &= "process_cluster" not in item.fixturenames
         (chosen if is_chosen else left_out).append(item)
         names |= {name}  # further cases
     items[:] = chosen
