@@ -291,7 +291,7 @@ with Fleet(n_workers=2, processes=True, threads_per_worker=1) as client:
     client.wait_for_workers(2)
     assert client.submit(abs, -1).result() == 1
 with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
-    assert skfleet.engine.current_client() is client
+    assert skfleet._cluster.current_client() is client
 """
 
 

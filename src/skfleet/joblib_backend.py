@@ -12,6 +12,13 @@ from distributed import Client
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
 
 from skfleet._captured_output import WarningTally, replay
+from skfleet._cluster import (
+    check_running,
+    check_synchronous,
+    check_workers,
+    register_client,
+    seceded,
+)
 from skfleet._config import check_timeout, get_config
 from skfleet._joblib import (
     BatchResult,
@@ -24,14 +31,7 @@ from skfleet._joblib import (
 from skfleet._joblib_private import has_all_calls, raise_error_of_calls
 from skfleet._progress_bar import ProgressBar, shows_progress
 from skfleet._sklearn_private import is_fit
-from skfleet.engine import (
-    check_device,
-    check_running,
-    check_synchronous,
-    check_workers,
-    register_client,
-    seceded,
-)
+from skfleet.engine import check_device
 from skfleet.fleet import default_client
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, Security
 
 from clusters import can_show_dashboards, local_client
-from skfleet.engine import check_satisfiable, current_client, resources_for_device
+from skfleet._cluster import current_client
+from skfleet.engine import check_satisfiable, resources_for_device
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.fleet import Fleet, _default_client, _fleet, default_client

@@ -20,11 +20,12 @@ from uuid import uuid4
 from distributed import Client, Future
 
 from skfleet._captured_output import process_token
+from skfleet._cluster import all_workers_on_this_host, death_error
 from skfleet._fall_back import fall_back
 from skfleet._joblib._batch_task import BatchResult, CallItem, RetriableError, run_batch, task_name
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared_arguments import SharedArguments
-from skfleet.engine import Pickled, ScatteredObject, all_workers_on_this_host, death_error
+from skfleet.engine import Pickled, ScatteredObject
 from skfleet.exceptions import FleetError
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,9 @@ from typing import Any
 
 from distributed import Client
 
+from skfleet._cluster import scheduler_workers, wait_for_workers
 from skfleet._config import get_config
-from skfleet.engine import count_slots, resources_for_call, scheduler_workers, wait_for_workers
+from skfleet.engine import count_slots, resources_for_call
 from skfleet.exceptions import NoWorkersError
 
 # Seconds for which the scheduler's answer is reused: joblib asks three times for a call.

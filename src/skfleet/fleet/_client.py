@@ -6,7 +6,7 @@ from typing import Any
 
 from distributed import Client
 
-from skfleet.engine import explained_deaths
+from skfleet._cluster import explained_deaths
 
 
 class FleetClient(Client):

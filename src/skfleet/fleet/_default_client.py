@@ -9,8 +9,8 @@ import threading
 from dask.system import CPU_COUNT
 from distributed import Client
 
+from skfleet._cluster import current_client, register_client
 from skfleet._worker_plugins import log_failures, stop_log_failures
-from skfleet.engine import current_client, register_client
 from skfleet.fleet._local_cluster import start_local_cluster
 
 _embedded_lock = threading.Lock()

@@ -18,8 +18,7 @@ from distributed import Client, Security
 from distributed.comm import connect
 from distributed.deploy import Cluster
 
-from skfleet._worker_plugins import log_failures, stop_log_failures
-from skfleet.engine import (
+from skfleet._cluster import (
     address_of,
     check_synchronous,
     check_workers,
@@ -27,6 +26,7 @@ from skfleet.engine import (
     n_workers_planned,
     scheduler_workers,
 )
+from skfleet._worker_plugins import log_failures, stop_log_failures
 from skfleet.exceptions import FleetError
 from skfleet.fleet._client import FleetClient
 from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local_cluster

@@ -25,11 +25,12 @@ from distributed.system import MEMORY_LIMIT
 from distributed.utils import format_dashboard_link
 from distributed.worker_memory import parse_memory_limit
 
+from skfleet._cluster import MEMORY_TOPIC
 from skfleet._distributed_private import run_until_closed
 from skfleet._optional_dependencies import missing_extra
 from skfleet._warnings import warn
 from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
-from skfleet.engine import CORES_VARIABLE, MEMORY_TOPIC
+from skfleet.engine import CORES_VARIABLE
 from skfleet.exceptions import FleetError, MissingMainGuardError
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
 from skfleet.fleet._worker_memory import (

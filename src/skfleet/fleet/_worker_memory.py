@@ -10,8 +10,8 @@ import dask.config
 from distributed import Client
 from distributed.worker_memory import parse_memory_limit
 
+from skfleet._cluster import scheduler_workers
 from skfleet._worker_plugins import memory_of_imports
-from skfleet.engine import scheduler_workers
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from typing import Any
 import dask
 from dask.delayed import Delayed
 
-from skfleet.engine import Pickled, current_client, scatter_content
+from skfleet._cluster import current_client
+from skfleet.engine import Pickled, scatter_content
 
 # Smaller values travel with the graph: a result without futures can be computed on any cluster.
 MIN_SCATTER_BYTES = 2**20

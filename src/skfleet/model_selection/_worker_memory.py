@@ -13,7 +13,7 @@ def processes_of(client: Any, addresses: Iterable[str]) -> dict[str, ProcessMemo
 
     Workers on threads of this process are one.
     """
-    from skfleet.engine import worker_memory
+    from skfleet._cluster import worker_memory
 
     processes: dict[str, ProcessMemory] = {}
     memory = worker_memory(client, max_age=1.0)

@@ -92,7 +92,7 @@ def _slots(engine: Engine) -> list[str]:
 
 def _driver_bytes(engine: Engine, n_bytes: int, n_rows: int, is_replicated: bool) -> int:
     """Return the bytes of rows in this process: one block, and all of them in shared memory."""
-    from skfleet.engine import all_workers_on_this_host
+    from skfleet._cluster import all_workers_on_this_host
 
     largest = n_rows if n_rows <= MAX_BLOCK_ROWS else n_rows / math.ceil(n_rows / MAX_BLOCK_ROWS)
     block = n_bytes * largest / n_rows

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from skfleet._cluster import current_worker_address
 from skfleet._fall_back import fall_back
 from skfleet._joblib import (
     BatchResult,
@@ -28,7 +29,7 @@ from skfleet._joblib import (
 )
 from skfleet._progress_bar import ProgressBar
 from skfleet._sklearn_private import fit_result, scorers_of
-from skfleet.engine import DeviceArrayCache, current_worker_address
+from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
 from skfleet.model_selection._dispatch._call_progress import CallProgress
 from skfleet.model_selection._dispatch._claims import BatchClaims, FitClaims

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from skfleet._cluster import all_workers_on_this_host
 from skfleet.blocks import Block, block_bytes, is_lazy, row_blocks
-from skfleet.engine import all_workers_on_this_host
 from skfleet.model_selection._dispatch._requests import SearchJob
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._evaluations import LaterIteration

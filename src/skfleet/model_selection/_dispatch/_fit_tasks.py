@@ -15,6 +15,7 @@ from sklearn.utils import get_tags
 
 from skfleet._array import is_not_numpy
 from skfleet._captured_output import OutputEvent, drain_output
+from skfleet._cluster import current_worker_address, is_cancelled
 from skfleet._config import config_context
 from skfleet._pipeline_steps import last_step
 from skfleet._sklearn_private import take_rows
@@ -23,9 +24,7 @@ from skfleet.engine import (
     DeviceCachedArray,
     Pickled,
     accepts_device_arrays,
-    current_worker_address,
     fit_scope,
-    is_cancelled,
     numpy_responses,
     to_cpu_estimator,
 )
