@@ -33,10 +33,10 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skfleet import Fleet, model_selection
 from skfleet.model_selection import CandidateSource
-from skfleet.model_selection._dispatch import _dispatcher
+from skfleet.model_selection._dispatch._routes import _on_workers
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-_dispatcher.SLOW_BATCH_SECONDS = (
+_on_workers.SLOW_BATCH_SECONDS = (
     60.0  # what is shared out anew may be made twice, and fits are counted here
 )
 

@@ -24,11 +24,11 @@ from distributed import Client
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 from skfleet import Fleet
-from skfleet.model_selection._dispatch import _dispatcher
+from skfleet.model_selection._dispatch._routes import _on_workers
 from skfleet.model_selection import GridSearchCV
 
 # stolen fits may run twice, and fits are counted here
-_dispatcher.SLOW_BATCH_SECONDS = 60.0
+_on_workers.SLOW_BATCH_SECONDS = 60.0
 
 class Tree(DecisionTreeClassifier):
     def fit(self, X, y):

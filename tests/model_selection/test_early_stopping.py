@@ -41,7 +41,8 @@ from skfleet.model_selection import (
     GridSearchCV,
     RandomizedSearchCV,
 )
-from skfleet.model_selection._dispatch import _dispatcher, _pipeline_cache, _scheduler
+from skfleet.model_selection._dispatch import _pipeline_cache, _scheduler
+from skfleet.model_selection._dispatch._routes import _on_workers
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -187,7 +188,7 @@ def test_first_steps_see_neither_validation_nor_test_rows(parts):
 
 
 def test_equal_first_steps_are_computed_once(parts, monkeypatch):
-    monkeypatch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
+    monkeypatch.setattr(_on_workers, "SLOW_BATCH_SECONDS", 60.0)
     for name in ("_FIRST_BATCH_SECONDS", "_MIN_BATCH_SECONDS", "_MAX_BATCH_SECONDS"):
         monkeypatch.setattr(_scheduler, name, 60.0)  # a batch for each split
     X = np.c_[np.arange(400.0), NUMBERS[:400]]

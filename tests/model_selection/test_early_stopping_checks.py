@@ -21,7 +21,7 @@ from skfleet.model_selection import (
     HalvingRandomSearchCV,
     RandomizedSearchCV,
 )
-from skfleet.model_selection._dispatch import _dispatcher
+from skfleet.model_selection._dispatch._routes import _on_workers
 from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._early_stopping_libraries import booster_of
 
@@ -35,7 +35,7 @@ def _no_fits(on_cluster, monkeypatch):
     def send(*args):
         raise AssertionError("fits are sent")
 
-    monkeypatch.setattr(_dispatcher, "_batch_call", send)
+    monkeypatch.setattr(_on_workers, "_batch_call", send)
 
 
 def assert_refused(search, message, rows=X, targets=y, **params):

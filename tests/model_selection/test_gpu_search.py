@@ -42,7 +42,7 @@ from skfleet.model_selection import (
     _array_api_scorer,
     cross_validate,
 )
-from skfleet.model_selection._dispatch import _analytic_scores
+from skfleet.model_selection._dispatch._routes import _closed_form
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -229,7 +229,7 @@ def test_splits_are_sent_as_a_small_number_for_each_row_at_most(mixed_fleet, mon
         sent.append(args)
         return run_on_gpu_worker(*args)
 
-    monkeypatch.setattr(_analytic_scores, "run_on_gpu_worker", counted)
+    monkeypatch.setattr(_closed_form, "run_on_gpu_worker", counted)
     targets = y_reg > 150 if is_classifier(ours) else y_reg
     search = GridSearchCV(ours, {"alpha": [0.1, 1.0]}, cv=cv, refit=False)
     with parallel_config("skfleet", client=mixed_fleet):

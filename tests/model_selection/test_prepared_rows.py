@@ -25,7 +25,7 @@ from skfleet.estimators import LogisticRegression as BlockwiseLogisticRegression
 from skfleet.estimators import Ridge
 from skfleet.estimators.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._dispatch import _local_fits
+from skfleet.model_selection._dispatch import _gathered_rows
 
 rng = np.random.default_rng(0)
 N_ROWS = 400
@@ -233,7 +233,7 @@ def test_time_budgets_and_interruptions(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return gather(rows, estimator)
 
-    monkeypatch.setattr(_local_fits, "gather_rows", interrupt)
+    monkeypatch.setattr(_gathered_rows, "gather_rows", interrupt)
     search = GridSearchCV(ours, grid, cv=2, checkpoint=tmp_path / "search")
     with pytest.raises(KeyboardInterrupt):
         search.fit(LAZY_X, labels)

@@ -22,7 +22,7 @@ from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
-from skfleet.model_selection._dispatch import _dispatcher
+from skfleet.model_selection._dispatch._routes import _on_workers
 
 X = np.random.RandomState(0).randn(120, 4)
 y = (X[:, 0] > 0).astype(int)
@@ -37,7 +37,7 @@ def client():
 @pytest.fixture(autouse=True)
 def _on_a_fleet(client, monkeypatch):
     # What a slow machine shares out anew may be made twice, and fits are counted here.
-    monkeypatch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
+    monkeypatch.setattr(_on_workers, "SLOW_BATCH_SECONDS", 60.0)
     return client
 
 

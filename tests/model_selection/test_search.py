@@ -28,6 +28,7 @@ from skfleet.model_selection import (
     RandomizedSearchCV,
 )
 from skfleet.model_selection._dispatch import _dispatcher
+from skfleet.model_selection._dispatch._routes import _on_workers
 
 X, y = load_iris(return_X_y=True)
 OWN_ATTRIBUTES = {"shared_fits_", "n_checkpoint_fits_", "timeline_", "_answers_lazily"}
@@ -267,12 +268,12 @@ def test_fits_travel_without_the_search_or_with_little_of_it(search_type, bundle
     search = search_type(forest, {"max_depth": [2, None]}, cv=KFold(5))
     with joblib.parallel_config("skfleet"):
         search.fit(X, y)
-        own = [args[1] for call, args, _ in bundles if call is _dispatcher.run_fit_batch]
+        own = [args[1] for call, args, _ in bundles if call is _on_workers.run_fit_batch]
         assert own
         assert all(b"SearchCV" not in bytes(parcel.header) for parcel in own)
         bundles.clear()
         search.set_callbacks(Listener()).fit(X, y)
-    own = [args[1] for call, args, _ in bundles if call is _dispatcher.run_fit_batch]
+    own = [args[1] for call, args, _ in bundles if call is _on_workers.run_fit_batch]
     assert all(b"GridSearchCV" in bytes(parcel.header) for parcel in own)
     fitted = len(pickle.dumps(search))
     # the search with its forest, and the tree of tasks with all others, stay at home

@@ -30,6 +30,7 @@ from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import GridSearchCV, cross_val_score, cross_validate
 from skfleet.model_selection._dispatch import _dispatcher
+from skfleet.model_selection._dispatch._routes import _on_workers
 
 X, y = load_iris(return_X_y=True)
 
@@ -240,7 +241,7 @@ def states_of_tasks(client):
 
 def test_error_cancels_the_fits_that_were_to_come(client, tmp_path, monkeypatch):
     # What a slow machine shares out anew may be made twice.
-    monkeypatch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
+    monkeypatch.setattr(_on_workers, "SLOW_BATCH_SECONDS", 60.0)
     begun, end = tmp_path / "begun", tmp_path / "end"
     begun.mkdir()
     # All but the first two last until the error has come home, however long that takes.
@@ -262,22 +263,22 @@ def test_error_of_the_plan_itself_ends_the_search(monkeypatch):
     def fail(*args):
         raise ZeroDivisionError("in the plan")
 
-    monkeypatch.setattr(_dispatcher.FitScheduler, "record_duration", fail)
+    monkeypatch.setattr(_on_workers.FitScheduler, "record_duration", fail)
     with pytest.raises(ZeroDivisionError, match="in the plan"):
         GridSearchCV(Model(), {"p": [1, 2]}, cv=2).fit(X, y)
 
 
 def test_fleet_that_grows_is_used(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(_dispatcher, "_RECOUNT_SECONDS", 0.0)
+    monkeypatch.setattr(_on_workers, "_RECOUNT_SECONDS", 0.0)
     slots = []
-    recount = _dispatcher.FitDispatcher._recount_slots
+    recount = _on_workers.FitsOnWorkers.recount_slots
 
     def watching(self):
         ((_, plan),) = self._schedulers
         slots.append(plan.n_slots)
         recount(self)
 
-    monkeypatch.setattr(_dispatcher.FitDispatcher, "_recount_slots", watching)
+    monkeypatch.setattr(_on_workers.FitsOnWorkers, "recount_slots", watching)
     end = tmp_path / "end"
 
     def grow():
@@ -297,7 +298,7 @@ def test_fleet_that_grows_is_used(client, tmp_path, monkeypatch):
 
 def test_candidate_given_twice_is_fitted_once_and_reported_twice(tmp_path, monkeypatch):
     # What a slow machine shares out anew may be made twice.
-    monkeypatch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
+    monkeypatch.setattr(_on_workers, "SLOW_BATCH_SECONDS", 60.0)
     search = GridSearchCV(Model(folder=tmp_path), {"p": [1, 1, 1.0, True]}, cv=2, refit=False).fit(
         X, y
     )
@@ -311,13 +312,13 @@ def test_candidate_given_twice_is_fitted_once_and_reported_twice(tmp_path, monke
 @pytest.mark.parametrize("limit", [{"n_jobs": 2}, {"pre_dispatch": 2}, {"pre_dispatch": "n_jobs"}])
 def test_n_jobs_and_pre_dispatch_bound_what_is_on_its_way(monkeypatch, limit):
     most = []
-    send = _dispatcher.FitDispatcher._send
+    send = _on_workers.FitsOnWorkers.run
 
     def watching(self):
         send(self)
         most.append(sum(plan.n_in_flight for _, plan in self._schedulers))
 
-    monkeypatch.setattr(_dispatcher.FitDispatcher, "_send", watching)
+    monkeypatch.setattr(_on_workers.FitsOnWorkers, "run", watching)
     GridSearchCV(Model(seconds=0.02), {"p": list(range(20))}, cv=2, refit=False, **limit).fit(X, y)
     assert 1 <= max(most) <= (4 if "n_jobs" in limit.values() else 2)
 
@@ -328,7 +329,7 @@ def test_windows_are_planned_one_after_the_other(monkeypatch):
 
     def watching(self, *args):
         add(self, *args)
-        read.append(sum(plan.n_waiting for _, plan in self._schedulers))
+        read.append(sum(plan.n_waiting for _, plan in self._on_workers._schedulers))
 
     monkeypatch.setattr(_dispatcher.FitDispatcher, "add", watching)
     monkeypatch.setattr(_dispatcher, "READ_AHEAD_FITS", 30)

@@ -14,7 +14,8 @@ from xgboost import XGBClassifier, XGBRegressor
 
 from random_examples import n_examples
 from skfleet.estimators import boosting
-from skfleet.model_selection._dispatch import _dispatcher, _scheduler
+from skfleet.model_selection._dispatch import _scheduler
+from skfleet.model_selection._dispatch._routes import _on_workers
 
 X, y = make_classification(120, 5, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
 target = X[:, 0] * X[:, 1] + X[:, 2]
@@ -45,7 +46,7 @@ def _long_batches(one_thread):
     with pytest.MonkeyPatch.context() as patch:
         # What a slow machine shares out anew may be made twice, and fits are counted here; nor is
         # what takes long to be parted.
-        patch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
+        patch.setattr(_on_workers, "SLOW_BATCH_SECONDS", 60.0)
         patch.setattr(_scheduler, "_FIRST_BATCH_SECONDS", 60.0)
         patch.setattr(_scheduler, "_MIN_BATCH_SECONDS", 60.0)
         patch.setattr(_scheduler, "_MAX_BATCH_SECONDS", 60.0)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from numbers import Real
 from typing import Any
 
 from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer
-from skfleet.model_selection._dispatch._fit_times import (
-    FitGroup,
-    FitTimes,
-    group_in_flight,
-    mark_begun,
-)
+from skfleet.model_selection._dispatch._fit_times import FitGroup, FitTimes
 from skfleet.model_selection._dispatch._requests import FitRequest
-from skfleet.model_selection._dispatch._scheduler import DeviceSchedulers, FitBatch
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._evaluations import CandidateResults, LaterIteration
 
@@ -57,50 +50,23 @@ class CallProgress:
             self._scores.add(fit.candidate, scores, n_splits, was_reused=is_reused)
             self._bar.set_status(str(self._scores))
 
-    def mark_begun(self, schedulers: DeviceSchedulers, in_flight: Iterable[FitBatch]) -> None:
-        """Mark the batches for which a slot is free as begun."""
-        if self._bar is not None:
-            now = time.monotonic()
-            for device, scheduler in schedulers:
-                mark_begun(_of_device(in_flight, device), scheduler.n_slots, now)
-
     def show_time_left(
         self,
-        schedulers: DeviceSchedulers,
-        in_flight: Iterable[FitBatch],
-        deferred: Iterable[FitRequest],
-        local_fits: Iterable[FitRequest],
+        work_left: Callable[[], Collection[tuple[int, list[FitGroup]]]],
         n_read: int,
+        prefix_seconds: float,
     ) -> None:
         """Update the seconds left, at intervals.
 
-        Fits wait at a scheduler, or are deferred until one takes them, or run in this process.
+        ``work_left`` returns the slots of each kind with their fits; shared steps take
+        ``prefix_seconds`` on average.
         """
         if self._bar is None:
             return
         with self._timer.update_if_due() as is_due:
             if is_due:
-                groups = self._groups(schedulers, in_flight, deferred, local_fits)
-                prefix_seconds = max((s.mean_prefix_seconds for _, s in schedulers), default=0.0)
-                self._bar.set_seconds_left(self._seconds_left(groups, n_read, prefix_seconds))
-
-    @staticmethod
-    def _groups(
-        schedulers: DeviceSchedulers,
-        in_flight: Iterable[FitBatch],
-        deferred: Iterable[FitRequest],
-        local_fits: Iterable[FitRequest],
-    ) -> list[tuple[int, list[FitGroup]]]:
-        """Return the slots of each kind, with the fits that are left for them."""
-        now = time.monotonic()
-        groups = [(1, [FitGroup(0.0, list(local_fits))])]
-        for device, scheduler in schedulers:
-            own = [FitGroup(*group) for group in scheduler.groups_left()]
-            own += [FitGroup(0.0, [fit]) for fit in deferred if fit.device == device]
-            for batch in _of_device(in_flight, device):
-                own.append(group_in_flight(batch, scheduler.prefix_seconds_of(batch), now))
-            groups.append((scheduler.n_slots, own))
-        return groups
+                seconds = self._seconds_left(work_left(), n_read, prefix_seconds)
+                self._bar.set_seconds_left(seconds)
 
     def _seconds_left(
         self, groups: Collection[tuple[int, list[FitGroup]]], n_read: int, prefix_seconds: float
@@ -120,10 +86,6 @@ class CallProgress:
         )
         budget = self._context.seconds_left
         return seconds if seconds is None or budget is None else min(seconds, budget)
-
-
-def _of_device(batches: Iterable[FitBatch], device: str) -> list[FitBatch]:
-    return [batch for batch in batches if batch.fits[0].device == device]
 
 
 class SearchProgress:

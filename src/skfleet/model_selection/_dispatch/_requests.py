@@ -19,7 +19,12 @@ from skfleet.model_selection._dispatch._fit_tasks import (
 )
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._search_context import current_context
-from skfleet.model_selection._dispatch._split_views import collection_of, without_mask
+from skfleet.model_selection._dispatch._split_views import (
+    as_indexable,
+    collection_of,
+    in_order,
+    without_mask,
+)
 from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._scorer_names import takes_rows
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
@@ -129,6 +134,11 @@ class SearchJob:
             self._splits.append((train, test))  # while they live no other object has their ids
         return self.fold_numbers[key]
 
+    def parts(self, fold: int) -> tuple[Any, ...]:
+        """Return the numbers of a split's rows in order: to train, test, and validate on."""
+        n_rows = len(as_indexable(self.X))
+        return tuple(in_order(part, n_rows) for part in self.folds[fold])
+
 
 class _CandidateInfo(NamedTuple):
     """Properties that the fits of a candidate have in common."""
@@ -209,6 +219,13 @@ class RequestReader:
         if may_merge:
             self._pending[key] = fit
         return fit
+
+    def clear(self) -> None:
+        """Release the rows and everything else: a reference would keep them on the fleet."""
+        self.jobs.clear()
+        self._job_numbers.clear()
+        self._pending.clear()
+        self._last_candidate = self._validation_rows = None
 
     def replace(
         self,

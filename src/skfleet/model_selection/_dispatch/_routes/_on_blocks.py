@@ -1,44 +1,35 @@
-"""Fits on Dask rows: made by this process, or on workers, of rows that it prepares and gathers."""
+"""The route of fits on Dask rows: this process makes them, or gathers their rows for workers."""
 
 from __future__ import annotations
 
 import contextvars
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from sklearn.base import clone
 
 from skfleet._fall_back import fall_back
+from skfleet._joblib import BatchResult
 from skfleet._pipeline_steps import last_step
-from skfleet.blocks import compute_together, is_lazy, n_rows_of, partition_lengths, take_rows
-from skfleet.engine import (
-    NarrowRows,
-    check_fits_in_memory,
-    engine_for,
-    gather_rows,
-    joined_blocks,
-    persisted_collections,
-)
-from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
+from skfleet.blocks import is_lazy, partition_lengths
+from skfleet.engine import persisted_collections
+from skfleet.model_selection._dispatch._gathered_rows import GatheredRows
+from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader
+from skfleet.model_selection._dispatch._routes._route import Outcome
 from skfleet.model_selection._dispatch._search_context import SearchContext
-from skfleet.model_selection._dispatch._split_views import (
-    PreparedSplit,
-    as_indexable,
-    collection_of,
-    in_order,
-)
+from skfleet.model_selection._dispatch._split_views import PreparedSplit, as_indexable, in_order
 from skfleet.model_selection._early_stopping import stopping_early
+from skfleet.model_selection._shared_fits._execution import FitOrigin
 
 if TYPE_CHECKING:
     from skfleet.estimators.pipeline import FirstSteps, SplitPipeline
-
-# A fit with its result, or its error.
-Outcome = tuple[FitRequest, dict[str, Any] | Exception]
 
 
 class _Group(NamedTuple):
@@ -52,54 +43,121 @@ class _Group(NamedTuple):
     first_steps: Any
 
 
-class LocalFits:
-    """Fits on rows of Dask that wait for this process.
+class FitsOnBlocks:
+    """Fits on rows of Dask, which this process makes one after the other.
 
     Those with equal first steps on the same split follow one another. These steps are fitted once,
     and the rows that they prepare stay in the workers' memory meanwhile, where they fit. Other
-    steps than this library's get the prepared rows from this process.
+    steps than this library's are fitted by workers, on prepared rows that come to this process.
+    ``send_gathered`` sends such fits; ``n_slots`` returns how many fits workers may run at once.
     """
 
     def __init__(
-        self, context: SearchContext, requests: RequestReader, n_slots: Callable[[], int]
+        self,
+        context: SearchContext,
+        requests: RequestReader,
+        lock: AbstractContextManager[Any],
+        *,
+        n_slots: Callable[[], int],
+        send_gathered: Callable[[Sequence[FitRequest]], object],
     ) -> None:
-        self._context, self._requests, self._n_slots = context, requests, n_slots
+        self._context, self._requests, self._lock = context, requests, lock
+        self._n_slots, self._send_gathered = n_slots, send_gathered
+        self._starter: int | None = None  # the thread that makes the fits
         self._fits: deque[FitRequest] = deque()  # on Dask rows
-        self._gathered: deque[list[FitRequest]] = deque()  # on rows that come to this process
+        self._to_gather: deque[list[FitRequest]] = deque()  # on rows that come to this process
         self._pipelines: dict[FitRequest, SplitPipeline] = {}
         self._first_steps: dict[int, FirstSteps] = {}
         self._group: _Group | None = None
         self._persisted = ExitStack()
         self._is_planned = True
+        self._gathered: list[list[FitRequest]] = []  # fits under way, by their rows
+        self._was_notified, self._has_failed = threading.Condition(), False
 
     def __bool__(self) -> bool:
-        return bool(self._fits or self._gathered)
+        return bool(self._fits or self._to_gather)
 
     def __iter__(self) -> Iterator[FitRequest]:
         yield from self._fits
-        for fits in self._gathered:
+        for fits in self._to_gather:
             yield from fits
 
-    def add(self, fits: Iterable[FitRequest]) -> None:
-        """Add fits that are to be made."""
-        n_before = len(self._fits)
-        self._fits.extend(fits)
-        self._is_planned &= len(self._fits) == n_before
+    def offer(self, fit: FitRequest) -> bool:
+        """Take a fit on Dask rows."""
+        if self._context.fit_in_driver:
+            self._fits.append(fit)
+            self._is_planned = False
+        return self._context.fit_in_driver
 
-    def clear(self) -> None:
-        """Remove all fits, and what was prepared for them."""
+    def start(self) -> None:
+        """Let this thread make the fits: others wait for the one that delivers results."""
+        self._starter = threading.get_ident()
+
+    def clear(self) -> list[FitRequest]:
+        """Remove all fits, and what was prepared for them; return them."""
+        fits = list(self)
         self._fits.clear()
-        self._gathered.clear()
+        self._to_gather.clear()
         self._pipelines.clear()
         self._first_steps.clear()
         self._close_group()
+        return fits
 
-    def run_next(self) -> list[Outcome] | None:
+    # Fits on Dask rows come first. Then, for each split and kind of other first steps:
+    # 1. Prepare its rows and bring them here, while workers are at the fits on those before.
+    # 2. Send the fits. Those of two kinds are under way at a time, one where two do not fit.
+    # 3. Release the rows of which all fits are done.
+    def run(self) -> list[Outcome] | None:
+        """Make the next fits on Dask rows; where none waits, let workers make all on others."""
+        if threading.get_ident() != self._starter:
+            return None
+        if (outcomes := self._make_next()) is not None:
+            return outcomes
+        while self._to_gather and not self._has_failed:
+            fits = self._to_gather[0]
+            rows = self._gather_next()
+            if isinstance(rows, Exception):
+                return [Outcome(fit, BatchResult(False, rows)) for fit in fits]
+            if rows is None:
+                return []
+            with self._lock:
+                fits = self._replace(fits, rows)
+            self._gathered.append(fits)
+            n_at_once = 2 if rows.fits_twice else 1
+            del rows
+            self._send_gathered(fits)
+            self._release_done(n_at_once)
+        self._release_done(1)
+        return None
+
+    def notify(self, *, has_failed: bool = False) -> None:
+        """Look at the gathered fits again, or stop waiting for them after a failure."""
+        with self._was_notified:
+            self._has_failed |= has_failed
+            self._was_notified.notify_all()
+
+    def _release_done(self, n_at_once: int) -> None:
+        """Wait until fewer kinds of fits than these are under way; release rows of the others."""
+        with self._was_notified:
+            self._was_notified.wait_for(
+                lambda: (
+                    self._has_failed
+                    or sum(not _are_done(fits) for fits in self._gathered) < n_at_once
+                )
+            )
+        for fits in filter(_are_done, list(self._gathered)):
+            self._gathered.remove(fits)
+            with self._lock:
+                for number in {fit.job for fit in fits}:
+                    self._requests.release_rows(number)
+
+    def _make_next(self) -> list[Outcome] | None:
         """Make the next fits on Dask rows; None where no such fit waits.
 
         Those that are interrupted wait again.
         """
-        outcomes: dict[FitRequest, dict[str, Any] | Exception] = {}
+        begin = time.monotonic()
+        results: dict[FitRequest, dict[str, Any] | Exception] = {}
         fits: list[FitRequest] = []
         with self._context.running_locally():
             if not self._is_planned:
@@ -108,11 +166,20 @@ class LocalFits:
                 self._close_group()
                 return None
             fits = self._take()
-            for fit, outcome in zip(fits, self._run_all(fits), strict=True):
-                outcomes[fit] = outcome
+            for fit, result in zip(fits, self._run_all(fits), strict=True):
+                results[fit] = result
                 self._pipelines.pop(fit, None)
-        self._fits.extend(fit for fit in fits if fit not in outcomes)
-        return list(outcomes.items())
+        self._fits.extend(fit for fit in fits if fit not in results)
+        outcomes = []
+        for fit, result in results.items():
+            if isinstance(result, Exception):
+                outcomes.append(Outcome(fit, BatchResult(False, result)))
+                continue
+            with self._lock:
+                self._requests.finish(fit, FitOrigin(refused=fit.no_analytic_score))
+            seconds = (time.monotonic() - begin) / len(results)
+            outcomes.append(Outcome(fit, BatchResult(True, [result]), seconds))
+        return outcomes
 
     def _take(self) -> list[FitRequest]:
         """Take the fits that are made next: several at once where one leaves workers idle."""
@@ -163,7 +230,7 @@ class LocalFits:
         fits = sorted(self._fits, key=lambda fit: order[self._key(fit)])
         needing = {fit for fit, pipeline in self._pipelines.items() if pipeline.needs_rows}
         gathered = [fit for fit in fits if fit in needing]
-        self._gathered.extend(list(group) for _, group in groupby(gathered, self._key))
+        self._to_gather.extend(list(group) for _, group in groupby(gathered, self._key))
         following = self._fits if self._context.seconds_left is not None else fits
         self._fits = deque(fit for fit in following if fit not in needing)
         for number in {fit.job for fit in self._pipelines}:
@@ -200,7 +267,7 @@ class LocalFits:
         job, call = self._requests.jobs[fit.job], fit.call
         options = {**job.options, **call.options}
         if group is None:
-            estimator, parts = job.estimators[call.estimator], _parts_of(job, call.fold)
+            estimator, parts = job.estimators[call.estimator], job.parts(call.fold)
             X, y = as_indexable(job.X), as_indexable(job.y)
         else:
             pipeline = self._pipelines[fit]
@@ -225,7 +292,7 @@ class LocalFits:
             return self._group
         self._close_group()
         job = self._requests.jobs[fit.job]
-        parts = _parts_of(job, fit.fold)
+        parts = job.parts(fit.fold)
         prepared = None
         with fall_back("first steps that fail are fitted with the others"):  # whose fit reports it
             prepared = self._first_steps[fit.job].prepare(key[1:], pipeline.first, parts)
@@ -249,70 +316,30 @@ class LocalFits:
         self._group = None
         self._persisted.close()
 
-    def next_gathered(self) -> tuple[list[FitRequest], GatheredRows | Exception | None] | None:
-        """Bring the prepared rows of a split here, for fits on workers; None where none wait.
+    def _gather_next(self) -> GatheredRows | Exception | None:
+        """Bring the prepared rows of a split here, or return why they do not fit.
 
         There are no rows after an interruption, and where they cannot be prepared: then the fits
         wait to be made on Dask rows, and report why.
         """
-        if not self._gathered:
-            return None
-        fits = self._gathered[0]
+        fits = self._to_gather[0]
+        fit, key, pipeline = fits[0], self._key(fits[0]), self._pipelines[fits[0]]
         rows: GatheredRows | Exception | None = None
         with self._context.running_locally():
+            prepare = partial(self._first_steps[fit.job].prepare, key[1:], pipeline.first)
+            name = type(last_step(pipeline.last)).__name__
             try:
-                rows = self._gather(fits[0], self._pipelines[fits[0]])
+                rows = GatheredRows.of(self._requests.jobs[fit.job], fit.fold, prepare, name)
             except Exception as error:
                 rows = error
             if rows is None:
                 for fit in fits:
                     del self._pipelines[fit]
                 self._fits.extend(fits)
-            self._gathered.popleft()
-        return fits, rows
+            self._to_gather.popleft()
+        return rows
 
-    def _gather(self, fit: FitRequest, pipeline: SplitPipeline) -> GatheredRows | None:
-        """Return the prepared rows of a split, those to train on first, with their targets.
-
-        None where they cannot be prepared; raise where they do not fit.
-        """
-        job, name = self._requests.jobs[fit.job], type(last_step(pipeline.last)).__name__
-        parts = _parts_of(job, fit.fold)
-        if len(parts) > 2 and np.array_equal(parts[1], parts[2]):
-            parts = parts[:2]  # rows to test on are those to validate on
-        prepare, blocks, X = self._first_steps[fit.job].prepare, None, None
-        with fall_back("rows that cannot be prepared are not gathered"):
-            prepared = prepare(self._key(fit)[1:], pipeline.first, parts)
-            blocks = joined_blocks(*prepared.parts)
-        if blocks is None:
-            return None
-        check_fits_in_memory(blocks, name)
-        with fall_back("rows that cannot be prepared are not gathered"):
-            X = gather_rows(blocks, name)
-        if X is None:
-            return None
-        (job.y,) = compute_together(job.y)
-        numbers, n_rows = np.concatenate(parts), len(as_indexable(job.X))
-
-        def rows_of(values: Any) -> Any:
-            (values,) = compute_together(collection_of(values))
-            is_per_row = hasattr(values, "shape") and n_rows_of(values) == n_rows
-            return take_rows(values, numbers) if is_per_row else values
-
-        params = {
-            name: {key: rows_of(value) for key, value in job.options[name].items()}
-            for name in ("fit_params", "score_params")
-            if job.options.get(name)
-        }
-        ends = np.cumsum([len(part) for part in parts])
-        gathered = [np.arange(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
-        if len(job.folds[fit.fold]) > len(parts):
-            gathered.append(gathered[1].copy())
-        y = None if job.y is None else take_rows(job.y, numbers)
-        fits_twice = 3 * X.nbytes <= engine_for(blocks).memory_limit  # and the parts of one
-        return GatheredRows(X, y, tuple(gathered), params, fits_twice, prepared.steps)
-
-    def replace(self, fits: Iterable[FitRequest], rows: GatheredRows) -> list[FitRequest]:
+    def _replace(self, fits: Iterable[FitRequest], rows: GatheredRows) -> list[FitRequest]:
         """Return the fits on gathered rows that workers make in the place of others."""
         replaced = []
         for fit in fits:
@@ -325,23 +352,5 @@ class LocalFits:
         return replaced
 
 
-def _parts_of(job: SearchJob, fold: int) -> tuple[Any, ...]:
-    """Return the numbers of the rows to train on, to test on, and to validate on, in order."""
-    n_rows = len(as_indexable(job.X))
-    return tuple(in_order(part, n_rows) for part in job.folds[fold])
-
-
-class GatheredRows(NamedTuple):
-    """Rows of a split in this process, with their targets, and options of scikit-learn's function.
-
-    The parts are the numbers of the rows to train on, to test on, and to validate on, and the
-    options parameters per row. `fits_twice` is true where workers can hold another split too.
-    `first_steps` are those that prepared the rows.
-    """
-
-    X: NarrowRows
-    y: Any
-    parts: tuple[Any, ...]
-    options: dict[str, Any]
-    fits_twice: bool
-    first_steps: Any
+def _are_done(fits: Iterable[FitRequest]) -> bool:
+    return all(fit.is_done for fit in fits)

@@ -1,22 +1,25 @@
-"""Scores of fits computed in closed form, from sums over the rows, without the fits themselves."""
+"""The route of fits scored in closed form, from sums over the rows, without the fits themselves."""
 
 from __future__ import annotations
 
 import contextvars
 import logging
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 
 from skfleet._config import config_context
+from skfleet._joblib import BatchResult
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import as_folds, is_lazy, n_rows_of
 from skfleet.engine import fleet_engine, run_on_gpu_worker
-from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
+from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
+from skfleet.model_selection._dispatch._routes._route import Outcome, Route, offer_in_turn
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import collections_of
 from skfleet.model_selection._scorer_names import scorer_name
@@ -29,19 +32,35 @@ logger = logging.getLogger(__name__)
 _VERBOSE_PER_FIT = 2
 
 
-class AnalyticScores:
-    """The fits of a call that a shared fit may score without a model."""
+class ClosedFormScores:
+    """Fits that a shared fit may score without a model; others are left to the following routes.
 
-    def __init__(self, client: Any, context: SearchContext, candidates: ParamSets = ()) -> None:
-        self._client, self._context, self._candidates = client, context, candidates
+    ``n_slots`` returns the number of slots for a fit.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        requests: RequestReader,
+        context: SearchContext,
+        lock: AbstractContextManager[Any],
+        *,
+        candidates: ParamSets,
+        n_slots: Callable[[FitRequest], int],
+        following: Sequence[Route],
+    ) -> None:
+        self._client, self._requests, self._context = client, requests, context
+        self._lock, self._candidates = lock, candidates
+        self._n_slots, self._following = n_slots, following
         self._groups: dict[tuple[int, int, str], _CandidateGroup] = {}
         self._pipelines: dict[tuple[int, int], ScoredPipeline] = {}
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
-    def add(self, fit: FitRequest, job: SearchJob, n_slots: int) -> bool:
-        """Add a fit; return False if it must run."""
+    def offer(self, fit: FitRequest) -> bool:
+        """Take a fit that may be scored."""
+        job = self._requests.jobs[fit.job]
         scored = self._scored_by(fit, job)
         if scored is None or not scored.scorings:
             return False
@@ -49,12 +68,50 @@ class AnalyticScores:
         key = fit.job, number, fit.device
         if key not in self._groups:
             client = self._client if fit.device == "cuda" else None
-            self._groups[key] = _CandidateGroup(job, number, scored, n_slots, client)
+            self._groups[key] = _CandidateGroup(job, number, scored, self._n_slots(fit), client)
         fit.no_analytic_score = self._groups[key].refused(fit)
         if fit.no_analytic_score is not None:
             return False
         self._groups[key].add(fit)
         return True
+
+    def run(self) -> list[Outcome] | None:
+        """Return the scores of the fits; those that must be made after all go on their way."""
+        groups, self._groups = self._groups, {}
+        scored: dict[FitRequest, dict[str, Any]] = {}
+        unscored: list[FitRequest] = []
+        for group in groups.values():
+            if not group.fits:  # none can be scored
+                continue
+            results = None
+            try:
+                with self._context.running_locally():
+                    results = None if self._context.is_interrupted else group.results()
+            except Exception as error:
+                # The fits themselves raise what is wrong with the data.
+                logger.debug("%d fits are made to be scored", len(group.fits), exc_info=True)
+                for fit in group.fits:
+                    fit.no_analytic_score = str(error)
+            if results is None:
+                unscored += group.fits
+            else:
+                scored |= results
+        outcomes = []
+        with self._lock:
+            offer_in_turn(unscored, self._following)
+            seen: set[tuple[int, int]] = set()  # the first fit of each split counts as computed
+            for fit, result in scored.items():
+                is_reused = (fit.job, fit.fold) in seen
+                seen.add((fit.job, fit.fold))
+                self._requests.finish_scored(fit, was_saved=is_reused)
+                outcomes.append(Outcome(fit, BatchResult(True, [result]), is_reused=is_reused))
+        return outcomes or None
+
+    def clear(self) -> list[FitRequest]:
+        """Remove all fits, and what was prepared for them; return them."""
+        groups, self._groups = self._groups, {}
+        self._pipelines.clear()
+        return [fit for group in groups.values() for fit in group.fits]
 
     def _scored_by(self, fit: FitRequest, job: SearchJob) -> SharedFit | None:
         """Return the shared fit that may score a fit."""
@@ -76,30 +133,6 @@ class AnalyticScores:
         pipeline = self._pipelines[key]
         fit.pipeline = pipeline if pipeline.scorings else None
         return fit.pipeline
-
-    def results(self) -> tuple[dict[FitRequest, dict[str, Any]], list[FitRequest]]:
-        """Return the results of the fits added so far, and the fits that must run after all."""
-        groups, self._groups = self._groups, {}
-        results: dict[FitRequest, dict[str, Any]] = {}
-        unscored: list[FitRequest] = []
-        for group in groups.values():
-            if not group.fits:  # none can be scored
-                continue
-            group_results = None
-            try:
-                with self._context.running_locally():
-                    interrupted = self._context.is_interrupted
-                    group_results = None if interrupted else group.results()
-            except Exception as error:
-                # The fits themselves raise what is wrong with the data.
-                logger.debug("%d fits are made to be scored", len(group.fits), exc_info=True)
-                for fit in group.fits:
-                    fit.no_analytic_score = str(error)
-            if group_results is None:
-                unscored += group.fits
-            else:
-                results |= group_results
-        return results, unscored
 
 
 class _CandidateGroup:
