@@ -36,7 +36,7 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skfleet.model_selection._tokenize import content_key
+from skfleet.model_selection._records._tokenize import content_key
 
 WEIGHTS = {"b": 2.0, "a": np.array([3.0])}
 

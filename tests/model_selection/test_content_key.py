@@ -21,7 +21,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import make_scorer
 
-from skfleet.model_selection._tokenize import content_key, unfitted
+from skfleet.model_selection._records._tokenize import content_key, unfitted
 
 SCRIPT = Path(__file__).with_name("kinds_of_content.py")
 X = np.random.default_rng(0).normal(size=(30, 4))

@@ -24,13 +24,9 @@ from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import IncrementalPCA
 from skfleet.estimators.linear_model import Ridge, SGDClassifier, SGDRegressor
-from skfleet.model_selection import (
-    GridSearchCV,
-    HyperbandSearchCV,
-    _array_api_scorer,
-    cross_validate,
-)
+from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, cross_validate
 from skfleet.model_selection._adaptive import _data
+from skfleet.model_selection._dispatch import _array_api_scorer
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1_200, 10))

@@ -22,8 +22,8 @@ from skfleet.model_selection import (
     RandomizedSearchCV,
 )
 from skfleet.model_selection._dispatch._routes import _on_workers
-from skfleet.model_selection._early_stopping import ValidationRows
-from skfleet.model_selection._early_stopping_libraries import booster_of
+from skfleet.model_selection._early_stopping._libraries import booster_of
+from skfleet.model_selection._early_stopping._validation_rows import ValidationRows
 
 X, y = make_classification(120, 4, n_informative=3, n_redundant=0, random_state=0)
 HIST = HistGradientBoostingClassifier(max_iter=5)

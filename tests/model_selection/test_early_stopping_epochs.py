@@ -25,7 +25,7 @@ from stopping_by_hand import (
 from skfleet.estimators import Incremental, SGDClassifier, SGDRegressor
 from skfleet.estimators.preprocessing import StandardScaler as LazyScaler
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV
-from skfleet.model_selection._early_stopping_libraries import booster_of
+from skfleet.model_selection._early_stopping._libraries import booster_of
 
 STOPS = {"n_iter_no_change": 4, "random_state": 3}
 PLAIN = {"random_state": 0, "alpha": 0.01}

@@ -39,9 +39,9 @@ from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
     HyperbandSearchCV,
-    _array_api_scorer,
     cross_validate,
 )
+from skfleet.model_selection._dispatch import _array_api_scorer
 from skfleet.model_selection._dispatch._routes import _closed_form
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -26,8 +26,7 @@ from skfleet.model_selection import (
 )
 from skfleet.model_selection._adaptive import _data_memory
 from skfleet.model_selection._dispatch import _fit_memory, _pipeline_cache
-from skfleet.model_selection._dispatch._memory_gate import MemoryGate, MemoryShare, memory_share
-from skfleet.model_selection._memory import (
+from skfleet.model_selection._dispatch._memory import (
     IN_PROCESS,
     FitMemory,
     ProcessMemory,
@@ -41,6 +40,7 @@ from skfleet.model_selection._memory import (
     plan_memory,
     refit_bytes,
 )
+from skfleet.model_selection._dispatch._memory_gate import MemoryGate, MemoryShare, memory_share
 
 RNG = np.random.default_rng(0)
 X = RNG.random((3000, 60))

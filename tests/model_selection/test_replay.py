@@ -16,7 +16,7 @@ from skfleet.model_selection._adaptive._results import History
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._training_tasks import Record, TrainedModel
 from skfleet.model_selection._adaptive._trial import Candidate, Score
-from skfleet.model_selection._checkpoint import Checkpoint
+from skfleet.model_selection._records._checkpoint import Checkpoint
 
 X, Y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2
 

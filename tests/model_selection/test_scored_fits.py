@@ -19,8 +19,8 @@ from random_examples import n_examples
 from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.engine import counting
 from skfleet.model_selection import GridSearchCV, SharedFit, register_shared_fit
-from skfleet.model_selection._shared_fits import _registry
-from skfleet.model_selection._shared_fits._ridge import RidgePath
+from skfleet.model_selection._closed_form._ridge import RidgePath
+from skfleet.model_selection._paths import _registry
 
 X, y = make_regression(300, 10, noise=5, bias=30, random_state=0)
 Y = np.c_[y, X[:, 0] + y / 50]

@@ -40,8 +40,8 @@ from skfleet.model_selection import (
     register_shared_fit,
 )
 from skfleet.model_selection._dispatch import _requests
-from skfleet.model_selection._shared_fits import _registry
-from skfleet.model_selection._shared_fits._execution import SharedFitRun
+from skfleet.model_selection._paths import _registry
+from skfleet.model_selection._paths._execution import SharedFitRun
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
 

@@ -30,7 +30,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from random_examples import n_examples
 from skfleet.model_selection import GridSearchCV, SharedFitUse
-from skfleet.model_selection._shared_fits import _registry
+from skfleet.model_selection._paths import _registry
 
 X, y = make_classification(240, 20, n_informative=8, n_redundant=0, n_classes=3, random_state=0)
 TWINS = np.kron(np.random.RandomState(0).randn(120, 4), np.eye(2))  # each value twice

@@ -52,7 +52,7 @@ from xgboost import XGBClassifier, XGBRegressor
 
 from skfleet import estimators
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._shared_fits import _registry
+from skfleet.model_selection._paths import _registry
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

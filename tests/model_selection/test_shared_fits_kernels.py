@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._shared_fits import _kernels, _registry
+from skfleet.model_selection._paths import _kernels, _registry
 
 X, y = make_classification(180, 6, n_informative=6, n_redundant=0, n_classes=3, random_state=0)
 yr = X[:, 0] + np.random.RandomState(0).randn(180) / 5

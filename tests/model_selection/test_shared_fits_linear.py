@@ -18,7 +18,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from random_examples import n_examples
 from skfleet.glm import WarmNewton
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._shared_fits._logistic import LogisticPath
+from skfleet.model_selection._paths._logistic import LogisticPath
 
 Xr, yr = make_regression(150, 10, noise=5, bias=30, random_state=0)
 X, y = make_classification(200, 8, n_informative=8, n_redundant=0, random_state=0)

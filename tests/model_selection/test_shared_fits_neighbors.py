@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
-from skfleet.model_selection._shared_fits import _neighbors
-from skfleet.model_selection._shared_fits._neighbors import KNeighborsPath
+from skfleet.model_selection._paths import _neighbors
+from skfleet.model_selection._paths._neighbors import KNeighborsPath
 
 SIZES = [1, 2, 5, 20]
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection import GridSearchCV, SharedFitUse
 from skfleet.model_selection._dispatch._fit_tasks import FitCall, JobSpec, run_fits
-from skfleet.model_selection._shared_fits._registry import member_of
+from skfleet.model_selection._paths._registry import member_of
 
 X, y = make_regression(120, 5, noise=5, random_state=0)
 

@@ -17,7 +17,7 @@ from sklearn.tree import (
 )
 
 from random_examples import n_examples
-from skfleet.model_selection._shared_fits._trees import CostComplexityPath
+from skfleet.model_selection._paths._trees import CostComplexityPath
 
 KINDS = [DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor]
 rng = np.random.RandomState(0)

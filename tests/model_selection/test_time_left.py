@@ -34,13 +34,13 @@ from skfleet.model_selection._dispatch._fit_times import (
 )
 from skfleet.model_selection._dispatch._scheduler import FitBatch, PlannedFit
 from skfleet.model_selection._dispatch._search_context import SearchContext
-from skfleet.model_selection._evaluations import LaterIteration
-from skfleet.model_selection._time_left import (
+from skfleet.model_selection._dispatch._time_left import (
     DurationModel,
     RemainingWork,
     makespan,
     seconds_left,
 )
+from skfleet.model_selection._records._evaluations import LaterIteration
 
 N_SLOTS, N_SPLITS, NOISE = 4, 5, 0.2
 

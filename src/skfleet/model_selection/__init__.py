@@ -12,30 +12,27 @@ from skfleet.model_selection._adaptive._search_incremental import (
     InverseDecaySearchCV,
 )
 from skfleet.model_selection._curves import learning_curve, validation_curve
+from skfleet.model_selection._paths import (  # noqa: F401
+    _boosters,
+    _components,
+    _ensembles,
+    _kernels,
+    _logistic,
+    _neighbors,
+    _trees,
+)
+from skfleet.model_selection._paths._registry import (
+    SharedFit,
+    SharedFitUse,
+    register_shared_fit,
+)
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
 from skfleet.model_selection._search_successive_halving import (
     HalvingGridSearchCV,
     HalvingRandomSearchCV,
 )
-from skfleet.model_selection._shared_fits import (  # noqa: F401
-    _boosters,
-    _components,
-    _elastic_net,
-    _ensembles,
-    _kernels,
-    _logistic,
-    _neighbors,
-    _ridge,
-    _ridge_classifier,
-    _trees,
-)
-from skfleet.model_selection._shared_fits._registry import (
-    SharedFit,
-    SharedFitUse,
-    register_shared_fit,
-)
-from skfleet.model_selection._shuffle import shuffle_rows
-from skfleet.model_selection._split import (
+from skfleet.model_selection._splits._shuffle import shuffle_rows
+from skfleet.model_selection._splits._splitters import (
     GroupKFold,
     GroupShuffleSplit,
     KFold,

@@ -14,8 +14,8 @@ from skfleet.metrics import check_scorer
 from skfleet.model_selection._backends import fleet_backend, sequential_fits
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import as_indexable
-from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
+from skfleet.model_selection._records._evaluations import CandidateResults
 
 document = compose_docstring(
     {

@@ -33,7 +33,6 @@ from skfleet.model_selection._backends import (
     planning_backend,
     sequential_fits,
 )
-from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._dispatch._search_context import (
     SearchContext,
     current_context,
@@ -44,14 +43,13 @@ from skfleet.model_selection._dispatch._split_views import (
     collection_of,
     collections_of,
 )
-from skfleet.model_selection._early_stopping import (
+from skfleet.model_selection._early_stopping._validation_rows import (
     ValidationRows,
     best_iterations,
     check_candidates,
     check_early_stopping,
     prepare_refit,
 )
-from skfleet.model_selection._evaluations import CandidateResults, LaterIteration, set_results
 from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
 from skfleet.model_selection._lazy_answers import (
     LazyRowMethods,
@@ -59,6 +57,12 @@ from skfleet.model_selection._lazy_answers import (
     score_lazily,
 )
 from skfleet.model_selection._plot import plot_search, timeline_of
+from skfleet.model_selection._records._checkpoint import RUN_PARAMETERS, Checkpoint
+from skfleet.model_selection._records._evaluations import (
+    CandidateResults,
+    LaterIteration,
+    set_results,
+)
 
 # How the fits of a search ran, beside scikit-learn's attributes.
 RUN_ATTRIBUTES = ("shared_fits_", "timeline_", "n_checkpoint_fits_")

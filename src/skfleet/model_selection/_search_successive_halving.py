@@ -12,9 +12,9 @@ from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
-from skfleet.model_selection._evaluations import LaterIteration
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 from skfleet.model_selection._init_params import init_params
+from skfleet.model_selection._records._evaluations import LaterIteration
 from skfleet.model_selection._search_docstrings import search_docstring
 
 

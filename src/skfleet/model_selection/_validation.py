@@ -16,8 +16,8 @@ from skfleet.inference import call_models
 from skfleet.model_selection._dispatch._split_views import collection_of
 from skfleet.model_selection._fits_on_fleet import document, fits_on_fleet
 from skfleet.model_selection._lazy_answers import answer_lazily
-from skfleet.model_selection._recorded_splits import RecordedSplits, SplitsInOrder
-from skfleet.model_selection._split_classes import class_columns
+from skfleet.model_selection._splits._classes import class_columns
+from skfleet.model_selection._splits._recorded import RecordedSplits, SplitsInOrder
 
 
 @document

@@ -16,9 +16,9 @@ from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._training_tasks import Record
 from skfleet.model_selection._adaptive._training_times import PendingInstruction, TrainingTimes
 from skfleet.model_selection._adaptive._trial import Candidate, Listener, Score
-from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
-from skfleet.model_selection._time_left import Params
-from skfleet.model_selection._tokenize import content_key, unfitted
+from skfleet.model_selection._dispatch._time_left import Params
+from skfleet.model_selection._records._checkpoint import Checkpoint, report_recorded
+from skfleet.model_selection._records._tokenize import content_key, unfitted
 
 logger = logging.getLogger("skfleet.model_selection")
 

@@ -14,7 +14,7 @@ from skfleet.model_selection._adaptive._data import (
     MAX_BLOCK_ROWS,
     MAX_DATA_FRACTION,
 )
-from skfleet.model_selection._memory import (
+from skfleet.model_selection._dispatch._memory import (
     PLANNED_FRACTION,
     adaptive_memory,
     check_peak,
@@ -22,7 +22,7 @@ from skfleet.model_selection._memory import (
     idle_bytes,
     memory_line,
 )
-from skfleet.model_selection._worker_memory import processes_of
+from skfleet.model_selection._dispatch._worker_memory import processes_of
 
 _SMALLEST = "a batch of X, and for a pipeline the rows that its first steps learn,"
 _REMEDY = "Set a smaller batch_size, or start workers with more memory."

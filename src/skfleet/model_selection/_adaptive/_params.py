@@ -21,7 +21,7 @@ from skfleet._validation import (
 )
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._adaptive._samplers import SAMPLERS
-from skfleet.model_selection._tokenize import content_key, unfitted
+from skfleet.model_selection._records._tokenize import content_key, unfitted
 
 _ALTERNATIVE = "search with HalvingRandomSearchCV"
 

@@ -60,7 +60,7 @@ from skfleet.model_selection._adaptive._results import (
 from skfleet.model_selection._adaptive._samplers import CandidateSource, candidates_of
 from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
 from skfleet.model_selection._adaptive._training_tasks import TrainingContext
-from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
+from skfleet.model_selection._records._checkpoint import RUN_PARAMETERS, Checkpoint
 
 logger = logging.getLogger("skfleet.model_selection")
 

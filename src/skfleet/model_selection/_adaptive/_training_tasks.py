@@ -36,9 +36,9 @@ from skfleet.engine import (
 )
 from skfleet.metrics import ResponseScorer, host_values
 from skfleet.model_selection._adaptive._data import BatchOrder, BatchSpec, open_rows, rows_of_batch
-from skfleet.model_selection._array_api_scorer import device_scorer
+from skfleet.model_selection._dispatch._array_api_scorer import device_scorer
+from skfleet.model_selection._paths._registry import writes_into_rows
 from skfleet.model_selection._scorer_names import may_write
-from skfleet.model_selection._shared_fits._registry import writes_into_rows
 
 
 class Failure(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from skfleet.model_selection._adaptive._schedules import Schedule, StopOnPlateau, TrainInstruction
 from skfleet.model_selection._adaptive._simulation import simulate
-from skfleet.model_selection._time_left import DurationModel, Params
+from skfleet.model_selection._dispatch._time_left import DurationModel, Params
 
 
 class PendingInstruction(NamedTuple):

@@ -11,7 +11,7 @@ from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer
 from skfleet.model_selection._dispatch._fit_times import FitGroup, FitTimes
 from skfleet.model_selection._dispatch._requests import FitRequest
 from skfleet.model_selection._dispatch._search_context import SearchContext
-from skfleet.model_selection._evaluations import CandidateResults, LaterIteration
+from skfleet.model_selection._records._evaluations import CandidateResults, LaterIteration
 
 
 class CallProgress:

@@ -11,10 +11,7 @@ import numpy as np
 
 from skfleet._cluster import all_workers_on_this_host
 from skfleet.blocks import Block, block_bytes, is_lazy, row_blocks
-from skfleet.model_selection._dispatch._requests import SearchJob
-from skfleet.model_selection._dispatch._search_context import SearchContext
-from skfleet.model_selection._evaluations import LaterIteration
-from skfleet.model_selection._memory import (
+from skfleet.model_selection._dispatch._memory import (
     IN_PROCESS,
     MemoryPlan,
     RowSize,
@@ -28,7 +25,10 @@ from skfleet.model_selection._memory import (
     plan_memory,
     refit_bytes,
 )
-from skfleet.model_selection._worker_memory import processes_of
+from skfleet.model_selection._dispatch._requests import SearchJob
+from skfleet.model_selection._dispatch._search_context import SearchContext
+from skfleet.model_selection._dispatch._worker_memory import processes_of
+from skfleet.model_selection._records._evaluations import LaterIteration
 
 logger = logging.getLogger("skfleet.model_selection")
 

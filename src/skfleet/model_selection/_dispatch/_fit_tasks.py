@@ -28,16 +28,16 @@ from skfleet.engine import (
     numpy_responses,
     to_cpu_estimator,
 )
-from skfleet.model_selection._array_api_scorer import device_scorer
+from skfleet.model_selection._dispatch._array_api_scorer import device_scorer
 from skfleet.model_selection._dispatch._claims import BatchClaims
+from skfleet.model_selection._dispatch._memory import process_of
 from skfleet.model_selection._dispatch._memory_gate import memory_share
 from skfleet.model_selection._dispatch._memory_of_steps import drop_memory
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
-from skfleet.model_selection._early_stopping import stopping_early
-from skfleet.model_selection._memory import process_of
-from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
-from skfleet.model_selection._shared_fits._registry import SharedFitMember, writes_into_rows
+from skfleet.model_selection._early_stopping._validation_rows import stopping_early
+from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin, SharedFitRun
+from skfleet.model_selection._paths._registry import SharedFitMember, writes_into_rows
 
 # The reason to share nothing where fits go on with arrays of another library than NumPy.
 _NOT_NUMPY = "rows must be NumPy's where they are fitted"

@@ -6,14 +6,14 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from skfleet.model_selection._dispatch._scheduler import FitBatch, PlannedFit
-from skfleet.model_selection._evaluations import LaterIteration
-from skfleet.model_selection._time_left import (
+from skfleet.model_selection._dispatch._time_left import (
     DurationModel,
     Params,
     RemainingWork,
     makespan,
     seconds_left,
 )
+from skfleet.model_selection._records._evaluations import LaterIteration
 
 
 class FitGroup(NamedTuple):

@@ -13,7 +13,7 @@ from skfleet._array import copy_of, is_equal, is_not_numpy
 from skfleet._fall_back import fall_back
 from skfleet._method_override import override_method
 from skfleet.engine import MMAP_THRESHOLD, Pickled
-from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
+from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin, SharedFitRun
 
 
 class CachedRows:

@@ -25,12 +25,11 @@ from skfleet.model_selection._dispatch._split_views import (
     in_order,
     without_mask,
 )
-from skfleet.model_selection._early_stopping import ValidationRows
+from skfleet.model_selection._early_stopping._validation_rows import ValidationRows
+from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin
+from skfleet.model_selection._paths._registry import SharedFit, SharedFitMember, member_of
+from skfleet.model_selection._records._tokenize import content_key, unfitted
 from skfleet.model_selection._scorer_names import takes_rows
-from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
-from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
-from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
-from skfleet.model_selection._tokenize import content_key, unfitted
 
 # Keyword arguments of scikit-learn's function that differ between the fits of a search.
 _PER_FIT_OPTIONS = ("parameters", "split_progress", "candidate_progress", "callback_ctx", "caller")
@@ -48,7 +47,7 @@ class FitRequest(PlannedFit):
     checkpoint_key: str | None
     may_be_scored: bool = False
     members: tuple[SharedFitMember, ...] = ()  # as which it was counted
-    pipeline: ScoredPipeline | None = None  # that may score it
+    pipeline: SharedFit | None = None  # that may score it
     no_analytic_score: str | None = None  # the reason
     is_done: bool = False
     original: FitRequest | None = None  # in the place of which it is made

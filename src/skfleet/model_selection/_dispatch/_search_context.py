@@ -15,12 +15,12 @@ from weakref import WeakSet
 from skfleet._config import asks_for_progress, get_config
 from skfleet._progress_bar import ProgressHint, show_progress
 from skfleet.engine import DeviceArrayCache, no_fit_progress
-from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
-from skfleet.model_selection._early_stopping import ValidationRows
-from skfleet.model_selection._evaluations import CandidateResults
+from skfleet.model_selection._dispatch._time_left import DurationModel
+from skfleet.model_selection._early_stopping._validation_rows import ValidationRows
+from skfleet.model_selection._paths._registry import SharedFitLog
 from skfleet.model_selection._plot import FitTime
-from skfleet.model_selection._shared_fits._registry import SharedFitLog
-from skfleet.model_selection._time_left import DurationModel
+from skfleet.model_selection._records._checkpoint import Checkpoint, report_recorded
+from skfleet.model_selection._records._evaluations import CandidateResults
 
 if TYPE_CHECKING:
     from skfleet.estimators.pipeline import RefitFirstSteps

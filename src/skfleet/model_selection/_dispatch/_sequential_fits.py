@@ -11,8 +11,8 @@ from skfleet._sklearn_private import is_fit
 from skfleet.blocks import n_rows_of
 from skfleet.model_selection._dispatch._search_context import current_context
 from skfleet.model_selection._dispatch._split_views import in_order
-from skfleet.model_selection._early_stopping import stopping_early
-from skfleet.model_selection._evaluations import CandidateResults
+from skfleet.model_selection._early_stopping._validation_rows import stopping_early
+from skfleet.model_selection._records._evaluations import CandidateResults
 
 
 class SequentialFits(ParallelBackendBase):

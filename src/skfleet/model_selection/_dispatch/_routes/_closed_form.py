@@ -18,13 +18,13 @@ from skfleet._joblib import BatchResult
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import as_folds, is_lazy, n_rows_of
 from skfleet.engine import fleet_engine, run_on_gpu_worker
+from skfleet.model_selection._closed_form import ScoredPipeline
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._routes._route import Outcome, Route, offer_in_turn
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import collections_of
+from skfleet.model_selection._paths._registry import ParamSets, SharedFit
 from skfleet.model_selection._scorer_names import scorer_name
-from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
 logger = logging.getLogger(__name__)
 
@@ -165,13 +165,13 @@ class _CandidateGroup:
 
     def refused(self, fit: FitRequest) -> str | None:
         """Return why a fit must be made, or None if it may be scored."""
-        if self._refused is not None or fit.pipeline is None:
+        if self._refused is not None or not isinstance(self._shared_fit, ScoredPipeline):
             return self._refused
         if fit.candidate not in self._reasons:
             params = fit.call.options["parameters"]
             names = frozenset(self._scorings.values())
             is_trained_on = bool(self._job.options.get("return_train_score"))
-            self._reasons[fit.candidate] = fit.pipeline.unscored_reason(
+            self._reasons[fit.candidate] = self._shared_fit.unscored_reason(
                 params, names, train_scores=is_trained_on
             )
         return self._reasons[fit.candidate]

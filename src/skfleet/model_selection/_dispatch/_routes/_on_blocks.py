@@ -25,8 +25,8 @@ from skfleet.model_selection._dispatch._requests import FitRequest, RequestReade
 from skfleet.model_selection._dispatch._routes._route import Outcome
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import PreparedSplit, as_indexable, in_order
-from skfleet.model_selection._early_stopping import stopping_early
-from skfleet.model_selection._shared_fits._execution import FitOrigin
+from skfleet.model_selection._early_stopping._validation_rows import stopping_early
+from skfleet.model_selection._paths._execution import FitOrigin
 
 if TYPE_CHECKING:
     from skfleet.estimators.pipeline import FirstSteps, SplitPipeline

@@ -29,6 +29,7 @@ from skfleet.model_selection._dispatch._claims import BatchClaims, FitClaims
 from skfleet.model_selection._dispatch._fit_memory import plan_fits
 from skfleet.model_selection._dispatch._fit_tasks import FitReply, run_fit_batch
 from skfleet.model_selection._dispatch._fit_times import FitGroup, group_in_flight, mark_begun
+from skfleet.model_selection._dispatch._memory import MemoryPlan
 from skfleet.model_selection._dispatch._memory_gate import MemoryShare
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._routes._route import Outcome
@@ -39,8 +40,7 @@ from skfleet.model_selection._dispatch._scheduler import (
     FitScheduler,
 )
 from skfleet.model_selection._dispatch._search_context import SearchContext
-from skfleet.model_selection._evaluations import LaterIteration
-from skfleet.model_selection._memory import MemoryPlan
+from skfleet.model_selection._records._evaluations import LaterIteration
 
 # Seconds between two counts of the slots of the fleet.
 _RECOUNT_SECONDS = 5.0

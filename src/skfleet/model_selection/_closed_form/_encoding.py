@@ -11,7 +11,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from skfleet._sklearn_private import fit_on_categories
-from skfleet.model_selection._shared_fits._column_algebra import (
+from skfleet.model_selection._closed_form._column_algebra import (
     BaseSums,
     LinearColumns,
     check_imputer,

@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import PolynomialFeatures
 
-from skfleet.model_selection._shared_fits._base_columns import MAX_COLUMNS, Label
-from skfleet.model_selection._shared_fits._column_algebra import LinearColumns, check_spread
+from skfleet.model_selection._closed_form._base_columns import MAX_COLUMNS, Label
+from skfleet.model_selection._closed_form._column_algebra import LinearColumns, check_spread
 
 # Positions of the columns that are multiplied, in order.
 Factors = tuple[int, ...]

@@ -15,13 +15,13 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import gen_batches
 
 from skfleet._sklearn_private import svm_from_kernel_fit, take_rows
-from skfleet.model_selection._shared_fits._checks import (
+from skfleet.model_selection._paths._checks import (
     dense_float64,
     invalid_penalty,
     invalid_value,
     name_set,
 )
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
+from skfleet.model_selection._paths._registry import ParamSets, SharedFit, register_shared_fit
 
 _KERNELS = ("linear", "poly", "rbf", "sigmoid")
 

@@ -33,7 +33,7 @@ from skfleet.engine import (
     with_row_offsets,
 )
 from skfleet.glm import CrossProducts
-from skfleet.model_selection._shared_fits._base_columns import (
+from skfleet.model_selection._closed_form._base_columns import (
     BaseColumns,
     Label,
     LabelledProducts,
@@ -44,10 +44,10 @@ from skfleet.model_selection._shared_fits._base_columns import (
     products_by_group,
     with_labels,
 )
-from skfleet.model_selection._shared_fits._column_algebra import BaseSums, LinearColumns
-from skfleet.model_selection._shared_fits._from_gram import ScoredFromGram, check_lengths
-from skfleet.model_selection._shared_fits._preparation import input_columns, prepare_columns
-from skfleet.model_selection._shared_fits._weighted_steps import NO_STEPS, WeightedSteps
+from skfleet.model_selection._closed_form._column_algebra import BaseSums, LinearColumns
+from skfleet.model_selection._closed_form._from_gram import ScoredFromGram, check_lengths
+from skfleet.model_selection._closed_form._preparation import input_columns, prepare_columns
+from skfleet.model_selection._closed_form._weighted_steps import NO_STEPS, WeightedSteps
 
 # Rows from which pivots are computed.
 N_HEAD_ROWS = 1000

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from skfleet._sklearn_private import truncate_hist_boosting
-from skfleet.model_selection._shared_fits._checks import invalid_seed, invalid_size, name_set
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
+from skfleet.model_selection._paths._checks import invalid_seed, invalid_size, name_set
+from skfleet.model_selection._paths._registry import ParamSets, SharedFit, register_shared_fit
 
 
 class StagedEnsemble(SharedFit):

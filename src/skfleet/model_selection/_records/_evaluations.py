@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from skfleet._sklearn_private import format_results, scorers_in_use, select_best_index
-from skfleet.model_selection._early_stopping import best_iterations
+from skfleet.model_selection._early_stopping._validation_rows import best_iterations
 
 
 class LaterIteration(NamedTuple):

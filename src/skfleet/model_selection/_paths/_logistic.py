@@ -14,13 +14,13 @@ from sklearn.utils import compute_class_weight
 from skfleet.blocks import row_blocks
 from skfleet.engine import LocalEngine
 from skfleet.glm import BinaryLogistic, ClassEncoding, Multinomial, Objective, Scaling, WarmNewton
-from skfleet.model_selection._shared_fits._checks import (
+from skfleet.model_selection._paths._checks import (
     check_converged,
     invalid_penalty,
     invalid_value,
     name_set,
 )
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
+from skfleet.model_selection._paths._registry import ParamSets, SharedFit, register_shared_fit
 
 # Cost of Newton's method per penalty: so many gradients, and now and then a Hessian, which costs
 # one more gradient for each `_UNKNOWNS_PER_STEP` unknowns.

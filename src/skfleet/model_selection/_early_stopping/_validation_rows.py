@@ -19,7 +19,7 @@ from skfleet._method_override import override_method, restore_method
 from skfleet._pipeline_steps import last_step
 from skfleet._sklearn_private import take_rows
 from skfleet._validation import check_in_interval
-from skfleet.model_selection._early_stopping_libraries import Booster, booster_of
+from skfleet.model_selection._early_stopping._libraries import Booster, booster_of
 
 # Parameters of ``fit`` that are validation rows.
 _VALIDATION_PARAMETERS = frozenset(

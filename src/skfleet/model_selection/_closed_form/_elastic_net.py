@@ -12,7 +12,13 @@ from sklearn.linear_model import enet_path
 from sklearn.utils.validation import validate_data
 
 from skfleet.glm import CrossProducts, PathPoint, coordinate_descent, elastic_net_path
-from skfleet.model_selection._shared_fits._checks import (
+from skfleet.model_selection._closed_form._from_gram import (
+    SCORINGS,
+    ScoredFromGram,
+    ScoreOnly,
+    check_condition,
+)
+from skfleet.model_selection._paths._checks import (
     check_converged,
     check_finite,
     check_no_fit_params,
@@ -21,13 +27,7 @@ from skfleet.model_selection._shared_fits._checks import (
     invalid_value,
     name_set,
 )
-from skfleet.model_selection._shared_fits._from_gram import (
-    SCORINGS,
-    ScoredFromGram,
-    ScoreOnly,
-    check_condition,
-)
-from skfleet.model_selection._shared_fits._registry import ParamSets, register_shared_fit
+from skfleet.model_selection._paths._registry import ParamSets, register_default
 
 
 class ElasticNetPath(ScoredFromGram):
@@ -125,7 +125,7 @@ class SkfleetElasticNetPath(ScoreOnly, ElasticNetPath):
         return points
 
 
-register_shared_fit("sklearn.linear_model.Lasso", ElasticNetPath("alpha"))
-register_shared_fit("sklearn.linear_model.ElasticNet", ElasticNetPath("alpha", "l1_ratio"))
-register_shared_fit("skfleet.estimators.Lasso", SkfleetElasticNetPath("alpha"))
-register_shared_fit("skfleet.estimators.ElasticNet", SkfleetElasticNetPath("alpha", "l1_ratio"))
+register_default("sklearn.linear_model.Lasso", ElasticNetPath("alpha"))
+register_default("sklearn.linear_model.ElasticNet", ElasticNetPath("alpha", "l1_ratio"))
+register_default("skfleet.estimators.Lasso", SkfleetElasticNetPath("alpha"))
+register_default("skfleet.estimators.ElasticNet", SkfleetElasticNetPath("alpha", "l1_ratio"))

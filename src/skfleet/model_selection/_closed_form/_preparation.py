@@ -21,7 +21,7 @@ from sklearn.preprocessing import (
 
 from skfleet._doc_link import is_own
 from skfleet.blocks import is_frame, with_objects
-from skfleet.model_selection._shared_fits._column_algebra import (
+from skfleet.model_selection._closed_form._column_algebra import (
     BaseSums,
     LinearColumns,
     decompose,
@@ -32,8 +32,8 @@ from skfleet.model_selection._shared_fits._column_algebra import (
     scale_to_range,
     standardize,
 )
-from skfleet.model_selection._shared_fits._encoding import encode
-from skfleet.model_selection._shared_fits._polynomials import Factors, expand, products_of_path
+from skfleet.model_selection._closed_form._encoding import encode
+from skfleet.model_selection._closed_form._polynomials import Factors, expand, products_of_path
 
 # How transformers prepare the columns of a training set.
 _FUNCTIONS: dict[type, Callable[[Any, LinearColumns], LinearColumns]] = {

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.metadata_routing import get_routing_for_object
 
-from skfleet.model_selection._shared_fits._preparation import class_of
+from skfleet.model_selection._closed_form._preparation import class_of
 
 
 class WeightedSteps(NamedTuple):

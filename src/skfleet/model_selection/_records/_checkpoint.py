@@ -13,7 +13,7 @@ from uuid import uuid4
 import numpy as np
 
 from skfleet._checkpoint_store import CheckpointStore, with_checksum, without_checksum
-from skfleet.model_selection._tokenize import content_key, unfitted
+from skfleet.model_selection._records._tokenize import content_key, unfitted
 
 logger = logging.getLogger(__name__)
 

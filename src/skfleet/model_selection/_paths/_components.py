@@ -12,13 +12,13 @@ from scipy import sparse
 from sklearn.feature_selection import chi2, f_classif, f_regression, r_regression
 
 from skfleet._sklearn_private import take_columns
-from skfleet.model_selection._shared_fits._checks import (
+from skfleet.model_selection._paths._checks import (
     check_no_fit_params,
     invalid_size,
     invalid_value,
     name_set,
 )
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
+from skfleet.model_selection._paths._registry import ParamSets, SharedFit, register_shared_fit
 
 # Relative to the largest singular value. Vectors of singular values with a smaller gap are not
 # unique, and those of smaller singular values carry rounding into the steps that follow.

@@ -11,24 +11,24 @@ from sklearn.pipeline import Pipeline
 
 from skfleet.blocks import is_lazy
 from skfleet.engine import Pickled
-from skfleet.model_selection._shared_fits._from_gram import ScoredFromGram, ScoreOnly
-from skfleet.model_selection._shared_fits._preparation import no_algebra
-from skfleet.model_selection._shared_fits._prepared_rows import (
+from skfleet.model_selection._closed_form._from_gram import ScoredFromGram, ScoreOnly
+from skfleet.model_selection._closed_form._preparation import no_algebra
+from skfleet.model_selection._closed_form._prepared_rows import (
     PreparedRows,
     prepare_rows,
     products_after,
 )
-from skfleet.model_selection._shared_fits._registry import (
-    ParamSets,
-    inherited_shared_fit,
-    unsupported_reason,
-    writes_into_rows,
-)
-from skfleet.model_selection._shared_fits._weighted_steps import (
+from skfleet.model_selection._closed_form._weighted_steps import (
     NO_STEPS,
     WeightedSteps,
     weighted_steps,
     weights_in,
+)
+from skfleet.model_selection._paths._registry import (
+    ParamSets,
+    inherited_shared_fit,
+    unsupported_reason,
+    writes_into_rows,
 )
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from sklearn.utils import gen_batches
 
 from skfleet._method_override import override_method
 from skfleet._sklearn_private import take_rows, uses_tree
-from skfleet.model_selection._shared_fits._checks import invalid_size, name_set
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
+from skfleet.model_selection._paths._checks import invalid_size, name_set
+from skfleet.model_selection._paths._registry import ParamSets, SharedFit, register_shared_fit
 
 # Brute force and the tree are timed on so many rows, if that is a small part of the query.
 _TIMING_ROWS, _MIN_TIMING_RATIO = 64, 8

@@ -14,7 +14,14 @@ from sklearn.utils import compute_sample_weight
 
 from skfleet._sklearn_private import take_rows
 from skfleet.glm import CrossProducts
-from skfleet.model_selection._shared_fits._checks import (
+from skfleet.model_selection._closed_form._from_gram import (
+    MAX_CONDITION,
+    SCORINGS,
+    ScoredFromGram,
+    ScoreOnly,
+    check_condition,
+)
+from skfleet.model_selection._paths._checks import (
     check_finite,
     check_no_fit_params,
     dense_float64,
@@ -22,14 +29,7 @@ from skfleet.model_selection._shared_fits._checks import (
     invalid_value,
     name_set,
 )
-from skfleet.model_selection._shared_fits._from_gram import (
-    MAX_CONDITION,
-    SCORINGS,
-    ScoredFromGram,
-    ScoreOnly,
-    check_condition,
-)
-from skfleet.model_selection._shared_fits._registry import ParamSets, register_shared_fit
+from skfleet.model_selection._paths._registry import ParamSets, register_default
 
 # Beyond this condition number the coefficients are rounding errors.
 _MAX_FIT_CONDITION = 1e12
@@ -210,7 +210,7 @@ class SkfleetRidgePath(ScoreOnly, RidgePath):
         return super().unsupported_reason({**params, "solver": "auto"})
 
 
-register_shared_fit("sklearn.linear_model.LinearRegression", LeastSquares())
-register_shared_fit("sklearn.linear_model.Ridge", RidgePath(*SCORINGS))
-register_shared_fit("skfleet.estimators.LinearRegression", SkfleetLeastSquares())
-register_shared_fit("skfleet.estimators.Ridge", SkfleetRidgePath())
+register_default("sklearn.linear_model.LinearRegression", LeastSquares())
+register_default("sklearn.linear_model.Ridge", RidgePath(*SCORINGS))
+register_default("skfleet.estimators.LinearRegression", SkfleetLeastSquares())
+register_default("skfleet.estimators.Ridge", SkfleetRidgePath())

@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split as train_test_split_in_memo
 from skfleet._sklearn_private import validate_shuffle_split
 from skfleet.blocks import RowSet, class_in_scikit_learn, is_lazy
 from skfleet.engine import CountedRows
-from skfleet.model_selection._row_splits import Split, row_splits
+from skfleet.model_selection._splits._row_splits import Split, row_splits
 
 T = TypeVar("T", bound=type)
 

@@ -11,24 +11,24 @@ from sklearn.utils.multiclass import type_of_target
 
 from skfleet.blocks import is_lazy
 from skfleet.engine import Reduction
-from skfleet.model_selection._shared_fits._column_algebra import MAX_AMPLIFICATION
-from skfleet.model_selection._shared_fits._from_gram import (
+from skfleet.model_selection._closed_form._column_algebra import MAX_AMPLIFICATION
+from skfleet.model_selection._closed_form._from_gram import (
     Models,
     ScoreOnly,
     SplitSolution,
     condition_of,
 )
-from skfleet.model_selection._shared_fits._prepared_rows import (
+from skfleet.model_selection._closed_form._prepared_rows import (
     PipelineProducts,
     prepare_rows,
     products_after,
 )
-from skfleet.model_selection._shared_fits._registry import ParamSets, register_shared_fit
-from skfleet.model_selection._shared_fits._ridge import RidgePath, SkfleetRidgePath
-from skfleet.model_selection._shared_fits._right_predictions import (
+from skfleet.model_selection._closed_form._ridge import RidgePath, SkfleetRidgePath
+from skfleet.model_selection._closed_form._right_predictions import (
     combine_predictions,
     right_predictions,
 )
+from skfleet.model_selection._paths._registry import ParamSets, register_default
 
 # Rounding errors of solutions and decision values, as multiples of those of a single operation.
 _MAX_ROUNDING = 1e3 * np.finfo(float).eps
@@ -143,5 +143,5 @@ class SkfleetRidgeClassifierPath(ScoreOnly, RidgeClassifierPath):
         return super().unsupported_reason({**params, "solver": "auto"})
 
 
-register_shared_fit("sklearn.linear_model.RidgeClassifier", RidgeClassifierPath())
-register_shared_fit("skfleet.estimators.RidgeClassifier", SkfleetRidgeClassifierPath())
+register_default("sklearn.linear_model.RidgeClassifier", RidgeClassifierPath())
+register_default("skfleet.estimators.RidgeClassifier", SkfleetRidgeClassifierPath())

@@ -23,7 +23,7 @@ from skfleet.glm import (
     score_from_errors,
     split_cross_products,
 )
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
+from skfleet.model_selection._paths._registry import ParamSets, SharedFit
 
 # Scorers that follow from the cross products, and those that take a second pass for the residuals.
 _FROM_SUMS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")

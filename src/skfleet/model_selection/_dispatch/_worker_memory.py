@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from skfleet.model_selection._memory import ProcessMemory, process_of
+from skfleet.model_selection._dispatch._memory import ProcessMemory, process_of
 
 
 def processes_of(client: Any, addresses: Iterable[str]) -> dict[str, ProcessMemory]:

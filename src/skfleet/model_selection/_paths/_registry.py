@@ -347,6 +347,12 @@ def register_shared_fit(estimator: type | str, shared_fit: SharedFit) -> None:
         _by_type[estimator] = shared_fit
 
 
+def register_default(name: str, shared_fit: SharedFit) -> None:
+    """Register a shared fit of this package, unless the user has registered another one."""
+    module, _, name = name.rpartition(".")
+    _by_name.setdefault(name, {}).setdefault(module, shared_fit)
+
+
 def _shared_fit_of(kind: type) -> SharedFit | None:
     """Return the shared fit that is registered for exactly this class."""
     if kind in _by_type:

@@ -14,7 +14,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from skfleet._sklearn_private import scale_from_variance
 from skfleet.glm import CrossProducts
-from skfleet.model_selection._shared_fits._base_columns import Label, LabelledProducts
+from skfleet.model_selection._closed_form._base_columns import Label, LabelledProducts
 
 # Relative rounding errors of sums of products grow by the size of the terms of a linear combination
 # next to its own.

@@ -8,8 +8,8 @@ from typing import Any
 
 from sklearn.base import clone
 
-from skfleet.model_selection._shared_fits._ensembles import StagedEnsemble
-from skfleet.model_selection._shared_fits._registry import register_shared_fit
+from skfleet.model_selection._paths._ensembles import StagedEnsemble
+from skfleet.model_selection._paths._registry import register_shared_fit
 
 
 class _BoostingRounds(StagedEnsemble):

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from skfleet._method_override import override_method, restore_method
 from skfleet.engine import Pickled
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
+from skfleet.model_selection._paths._registry import ParamSets, SharedFit
 
 
 class FitOrigin(NamedTuple):

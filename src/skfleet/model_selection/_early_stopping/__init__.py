@@ -1,0 +1,1 @@
+"""Early stopping of fits on validation rows, by the library of the model."""

@@ -1,0 +1,1 @@
+"""Checkpoints of searches, their keys, and the results of candidates."""

@@ -1,0 +1,1 @@
+"""Splitters, and the rows of their splits."""
