@@ -12,6 +12,7 @@ import sklearn.linear_model as theirs
 import sklearn.model_selection as reference
 from distributed import Client
 from sklearn.datasets import make_regression
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -182,6 +183,25 @@ def test_searches_on_dask_are_recorded(tmp_path):
     assert_same(first, again)
     with pytest.raises(ValueError, match="another X"):
         GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X + 1, LAZY_Y)
+
+
+@pytest.mark.parametrize("early_stopping", [None, 0.25])
+def test_with_one_job_the_callers_objects_need_not_be_picklable(early_stopping):
+    lock, n_scored = Lock(), [0]
+
+    def score(model, X, y):
+        with lock:
+            n_scored[0] += 1
+        return model.score(X, y)
+
+    params = {"cv": 2, "n_jobs": 1, "refit": False, "scoring": score}
+    if early_stopping is None:
+        GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X, LAZY_Y)
+    else:
+        params |= {"early_stopping": early_stopping}
+        model = HistGradientBoostingRegressor(max_iter=5, random_state=0)
+        GridSearchCV(model, {"max_depth": [1, 2, 3]}, **params).fit(X, y)
+    assert n_scored == [6]
 
 
 @pytest.mark.sampled(2)

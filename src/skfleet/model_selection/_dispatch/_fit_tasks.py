@@ -35,7 +35,7 @@ from skfleet.model_selection._dispatch._memory_gate import memory_share
 from skfleet.model_selection._dispatch._memory_of_steps import drop_memory
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
-from skfleet.model_selection._early_stopping._validation_rows import stopping_early
+from skfleet.model_selection._early_stopping._validation_rows import fit_and_score
 from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._paths._registry import SharedFitMember, writes_into_rows
 
@@ -294,10 +294,7 @@ def _fit_and_score(
             options |= {"parameters": parameters} if "parameters" in options else {}
             if split.is_on_device and "scorer" in options:
                 options["scorer"] = device_scorer(options["scorer"])
-            fit_params = job.options.get("fit_params")
-            with stopping_early(estimator, rows, y, split.validation, fit_params) as added:
-                result = job.function(estimator, rows, y, **options)
-        result |= added
+            result = fit_and_score(job.function, estimator, rows, y, split.validation, options)
         if "fit_time" in result:
             result["fit_time"] += split.steps.fit_time_saved
             result["score_time"] += split.steps.score_time_saved

@@ -11,7 +11,7 @@ from skfleet._sklearn_private import is_fit
 from skfleet.blocks import n_rows_of
 from skfleet.model_selection._dispatch._search_context import current_context
 from skfleet.model_selection._dispatch._split_views import in_order
-from skfleet.model_selection._early_stopping._validation_rows import stopping_early
+from skfleet.model_selection._early_stopping._validation_rows import fit_and_score
 from skfleet.model_selection._records._evaluations import CandidateResults
 
 
@@ -19,7 +19,8 @@ class SequentialFits(ParallelBackendBase):
     """Joblib backend that makes the fits of a search one after the other.
 
     With ``n_jobs=1`` joblib calls scikit-learn's function itself, without validation rows, and with
-    parts of Dask rows in the order of a splitter's numbers.
+    parts of Dask rows in the order of a splitter's numbers. The fits are of the caller's own
+    objects, which need not be picklable: no dispatcher reads them.
     ``nested`` is the backend of Parallel calls within a fit.
     """
 
@@ -67,9 +68,8 @@ class SequentialFits(ParallelBackendBase):
         if context.fit_in_driver:
             parts = tuple(in_order(part, n_rows_of(X)) for part in parts)
         train, test, validation = (*parts, None)[:3]
-        with stopping_early(estimator, X, y, validation, kwargs["fit_params"]) as added:
-            result = function(estimator, X, y, **{**kwargs, "train": train, "test": test})
-        result |= added
+        options = {**kwargs, "train": train, "test": test}
+        result = fit_and_score(function, estimator, X, y, validation, options)
         self._evaluation.results[self._n_calls] = result
         self._n_calls += 1
         return result

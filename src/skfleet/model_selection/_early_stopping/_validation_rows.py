@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -93,21 +92,26 @@ class ValidationRows:
         return fit, test, validation
 
 
-@contextmanager
-def stopping_early(
-    estimator: Any, X: Any, y: Any, rows: Any, fit_params: Mapping[str, Any] | None
-) -> Iterator[dict[str, Any]]:
-    """Make the next ``fit`` of an estimator stop on rows of X and y, unless `rows` is None.
+def fit_and_score(
+    function: Callable[..., dict[str, Any]],
+    estimator: Any,
+    X: Any,
+    y: Any,
+    validation: Any,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Fit and score by scikit-learn's function, which gets the options.
 
-    Yields what it adds to the result of the fit: ``best_iteration``, which is NaN if it fails.
-    ``fit_params`` are those for all rows.
+    With rows of X and y to validate on, the fit stops on them, and the result has the
+    ``best_iteration``, which is NaN if the fit fails.
     """
     added: dict[str, Any] = {}
-    if rows is not None:
+    if validation is not None:
         added["best_iteration"] = np.nan
-        fit = _ValidatedFit(estimator, X, y, rows, fit_params or {}, added)
+        fit_params = options.get("fit_params") or {}
+        fit = _ValidatedFit(estimator, X, y, validation, fit_params, added)
         override_method(estimator, "fit", fit)
-    yield added
+    return function(estimator, X, y, **options) | added
 
 
 class _ValidatedFit:

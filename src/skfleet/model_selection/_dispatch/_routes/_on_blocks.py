@@ -25,7 +25,7 @@ from skfleet.model_selection._dispatch._requests import FitRequest, RequestReade
 from skfleet.model_selection._dispatch._routes._route import Outcome
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import PreparedSplit, as_indexable, in_order
-from skfleet.model_selection._early_stopping._validation_rows import stopping_early
+from skfleet.model_selection._early_stopping._validation_rows import fit_and_score
 from skfleet.model_selection._paths._execution import FitOrigin
 
 if TYPE_CHECKING:
@@ -276,11 +276,10 @@ class FitsOnBlocks:
             fit.first_steps = group.first_steps
         estimator, (train, test, validation) = clone(estimator), (*parts, None)[:3]
         try:
-            with stopping_early(estimator, X, y, validation, options.get("fit_params")) as added:
-                result = job.function(estimator, X, y, train=train, test=test, **options)
+            options |= {"train": train, "test": test}
+            result = fit_and_score(job.function, estimator, X, y, validation, options)
         except Exception as error:
             return error
-        result |= added
         if group is not None and "fit_time" in result:
             result["fit_time"] += group.seconds
         return result
