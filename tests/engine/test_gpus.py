@@ -283,7 +283,7 @@ GIB = 2**30
     [(15, 1, 64 / 15, 64), (1, 1, 64, 64), (4, 0, 32, 0), (0, 2, 64, 64), (56, 8, 64 / 56, 8)],
 )
 def test_gpu_workers_have_half_of_the_memory(n_cpus, n_gpus, on_cpu, on_gpu):
-    limits = _worker_memory.split_memory(128 * GIB, n_cpus, n_gpus)
+    limits = _worker_memory.divide_memory(128 * GIB, n_cpus, n_gpus)
     assert limits[1] == int(on_gpu * GIB)
     if n_cpus:
         assert limits[0] == int(on_cpu * GIB)

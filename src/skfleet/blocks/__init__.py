@@ -57,7 +57,7 @@ from skfleet.blocks._lazy import (
 )
 from skfleet.blocks._normalize_token import normalize_token
 from skfleet.blocks._partition import row_blocks
-from skfleet.blocks._per_sample_params import split_per_sample, target_column, warn_of_trip
+from skfleet.blocks._per_sample_params import separate_per_sample, target_column, warn_of_trip
 from skfleet.blocks._row_functions import by_rows
 from skfleet.blocks._row_set import RowSet
 from skfleet.blocks._sampling import (
@@ -131,13 +131,13 @@ __all__ = [
     "row_uniform",
     "sample_blocks",
     "scheduler",
+    "separate_per_sample",
     "shuffle_partitions",
     "shuffle_rows",
     "size_of",
     "slice_block",
     "slice_rows",
     "source_of_rows",
-    "split_per_sample",
     "stack_rows",
     "take_block_rows",
     "take_row_set",

@@ -41,10 +41,10 @@ from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
     as_reference,
+    blocks_of_graph,
     count_rows,
     futures_of,
     is_frame_collection,
-    split_graph,
 )
 from skfleet.blocks._dask_optimize import (
     JointGraph,
@@ -235,7 +235,7 @@ def dask_blocks(
         graph[key] = Task(key, assemble, *map(as_reference, parts), *cut)
         outputs.append(key)
     # From here on each block carries the tasks that it alone needs.
-    dask_blocks = split_graph(graph, outputs)
+    dask_blocks = blocks_of_graph(graph, outputs)
     if partitions is not None:
         files = files if lengths is None else ""  # rows of this process are cut for whole pieces
         dask_blocks = [
@@ -312,7 +312,7 @@ def fix_partitions(
         key = (f"count-{id(graph):x}", i)
         graph[key] = Task(key, partial(_count_and_encode, len(counted)), *refs)
         outputs.append(key)
-    blocks = split_graph(graph, outputs)
+    blocks = blocks_of_graph(graph, outputs)
     if partitions is not None:
         blocks = [
             block._replace(partition=i, files=files)

@@ -195,7 +195,7 @@ class DaskBlock(NamedTuple):
         return self.inputs[key]
 
 
-def split_graph(graph: Graph, outputs: Sequence[Key]) -> list[DaskBlock]:
+def blocks_of_graph(graph: Graph, outputs: Sequence[Key]) -> list[DaskBlock]:
     """Return a lazy block for each output of a graph.
 
     Tasks that only one block needs become the block's own graph: the block is loaded and dropped

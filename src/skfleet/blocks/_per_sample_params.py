@@ -26,7 +26,7 @@ _CALLING_MODULES = (
 )
 
 
-def split_per_sample(
+def separate_per_sample(
     params: Mapping[str, Any], X: Rows
 ) -> tuple[dict[str, Values], dict[str, Any]]:
     """Return the parameters with a value for each row of X, and all other parameters."""

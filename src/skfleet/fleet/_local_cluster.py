@@ -36,8 +36,8 @@ from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
 from skfleet.fleet._worker_memory import (
     allocator_variables,
     check_memory_limit,
+    divide_memory,
     memory_fractions,
-    split_memory,
 )
 
 # Default address of the dashboard; without Bokeh there is none, and no warning.
@@ -195,7 +195,7 @@ def start_local_cluster(
     # "auto" divides this machine's memory between workers of both kinds.
     gpu_memory_limit = memory_limit
     if memory_limit == "auto":
-        memory_limit, gpu_memory_limit = split_memory(MEMORY_LIMIT, n_workers, len(devices))
+        memory_limit, gpu_memory_limit = divide_memory(MEMORY_LIMIT, n_workers, len(devices))
         if not processes:  # each measures the whole process, and pauses at its own limit
             memory_limit = MEMORY_LIMIT
     if processes:

@@ -53,10 +53,10 @@ def memory_fractions() -> dict[str, float]:
     }
 
 
-def split_memory(n_bytes: int, n_cpu_workers: int, n_gpu_workers: int) -> tuple[int, int]:
+def divide_memory(n_bytes: int, n_cpu_workers: int, n_gpu_workers: int) -> tuple[int, int]:
     """Return the memory limits of each CPU worker and of each GPU worker.
 
-    All have equal shares, but for GPU workers with many CPU workers beside them: together they have
+    All have equal parts, but for GPU workers with many CPU workers beside them: together they have
     half of the memory, for they hold the rows that they upload, and what the device spills.
     """
     equal = n_bytes // max(1, n_cpu_workers + n_gpu_workers)

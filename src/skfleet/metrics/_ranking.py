@@ -109,7 +109,7 @@ def rank(problem: Problem, area: Area, rows: RowBlocks, pred_first: bool) -> Ran
     del curves
     totals = np.array(engine.gather(engine.map(_totals, buckets, name="count-scores")))
     positive, negative = (float(v) for v in totals.sum(axis=0))
-    above = np.cumsum(totals[::-1], axis=0)[::-1] - totals  # splitters ascend
+    above = np.cumsum(totals[::-1], axis=0)[::-1] - totals  # cut scores ascend
     areas = [
         engine.submit(area, bucket, *map(float, before), positive, negative, name="add-area")
         for bucket, before in zip(buckets, above, strict=True)
@@ -126,38 +126,38 @@ def _groups(engine: Engine, rows: RowBlocks) -> list[list[BlockRef]]:
 
 
 def _buckets(engine: Engine, curves: Sequence[Any], samples: Sequence[ScoreSample]) -> list[Any]:
-    """Split the futures of sorted curves by score into buckets of about equal size."""
+    """Cut the futures of sorted curves by score into buckets of about equal size."""
     n_rows = sum(sample.n_rows for sample in samples)
     size = max(BUCKET_ROWS, n_rows // MAX_BUCKETS)
     if n_rows <= size:
         return [engine.submit(_merge_curves, list(curves), name="merge-scores")]
-    splitters = _splitters(samples, size)
+    cut_scores = _cut_scores(samples, size)
     number = np.cumsum([sample.n_rows for sample in samples]) // size
-    # Runs of curves are split together: tasks are runs times buckets, not blocks times buckets.
+    # Runs of curves are cut together: tasks are runs times buckets, not blocks times buckets.
     runs = [[curves[i] for i in np.flatnonzero(number == n)] for n in np.unique(number)]
-    parts = [engine.submit(_split_curves, run, splitters, name="split-scores") for run in runs]
+    parts = [engine.submit(_cut_curves, run, cut_scores, name="cut-scores") for run in runs]
     return [
         engine.submit(
             _merge_curves,
             [engine.submit(_select_bucket, part, i, name="pick-scores") for part in parts],
             name="merge-scores",
         )
-        for i in range(len(splitters) + 1)
+        for i in range(len(cut_scores) + 1)
     ]
 
 
-def _splitters(samples: Sequence[ScoreSample], size: int) -> np.ndarray:
-    """Return the scores that split all scores into buckets of about `size` rows."""
+def _cut_scores(samples: Sequence[ScoreSample], size: int) -> np.ndarray:
+    """Return the scores at which all scores are cut into buckets of about `size` rows."""
     scores = np.concatenate([sample.scores for sample in samples])
-    # A sampled score stands for an equal share of its curve's scores.
+    # A sampled score stands for an equal fraction of its curve's scores.
     weights = np.repeat(
         [sample.n_rows / max(len(sample.scores), 1) for sample in samples],
         [len(sample.scores) for sample in samples],
     )
     order = np.argsort(scores, kind="stable")
-    share = np.cumsum(weights[order])
-    n_buckets = math.ceil(share[-1] / size)
-    cuts = np.searchsorted(share, share[-1] * np.arange(1, n_buckets) / n_buckets)
+    total = np.cumsum(weights[order])
+    n_buckets = math.ceil(total[-1] / size)
+    cuts = np.searchsorted(total, total[-1] * np.arange(1, n_buckets) / n_buckets)
     return np.unique(scores[order][cuts])
 
 
@@ -167,10 +167,10 @@ def _quantiles(curve: Curve) -> ScoreSample:
     return ScoreSample(curve.score[chosen], n)
 
 
-def _split_curves(curves: Sequence[Curve], splitters: np.ndarray) -> list[Curve]:
-    """Merge curves and split them at the splitters."""
+def _cut_curves(curves: Sequence[Curve], cut_scores: np.ndarray) -> list[Curve]:
+    """Merge curves and cut them at the scores."""
     whole = _merge_curves(curves)
-    cuts = len(whole.score) - np.searchsorted(whole.score[::-1], splitters, side="right")
+    cuts = len(whole.score) - np.searchsorted(whole.score[::-1], cut_scores, side="right")
     edges = [len(whole.score), *cuts, 0]
     return [Curve(*(part[low:high].copy() for part in whole)) for high, low in pairwise(edges)]
 

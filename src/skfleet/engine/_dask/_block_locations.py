@@ -12,13 +12,13 @@ from distributed import Client, Future
 
 from skfleet._cluster import WorkerInfo, scheduler_workers
 from skfleet.blocks import BlockRef, LazyBlock, by_partition
-from skfleet.engine._dask._disk_blocks import split_mapped
+from skfleet.engine._dask._disk_blocks import group_mapped
 from skfleet.engine._disk_cache import is_cached
 
 # Parts of a device's memory of which one task's blocks take at most one. Dask brings back all that
 # it has spilled of a task's blocks, and of the next one's meanwhile.
 DEVICE_PARTS = 4
-# Runs into which the pieces of a partition are split for idle threads. All but the first may have
+# Runs into which the pieces of a partition are cut for idle threads. All but the first may have
 # to skip what is before them in the file.
 MAX_RUNS = 4
 # A worker's label and the size of its device do not change: a description may be so old.
@@ -91,15 +91,15 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
         else:
             single.append([block])
     # A task for each worker, unless all of its blocks at a time would be too many.
-    split = []
+    all_parts = []
     for address, group in groups.items():
-        parts = split_mapped(group, threads[address])
+        parts = group_mapped(group, threads[address])
         limit = _device_limit(workers.get(address, {}), threads[address])
         if limit and len(group) > 1:
             n_bytes = client.nbytes([f.key for b in group for f in futures_of(b)], summary=False)
-            parts = [part for whole in parts for part in _split_by_size(whole, n_bytes, limit)]
-        split += parts
-    return split + single
+            parts = [part for whole in parts for part in _group_by_size(whole, n_bytes, limit)]
+        all_parts += parts
+    return all_parts + single
 
 
 def _device_limit(worker: WorkerInfo, n_threads: int) -> int:
@@ -109,10 +109,10 @@ def _device_limit(worker: WorkerInfo, n_threads: int) -> int:
     return n_bytes // (DEVICE_PARTS * n_threads) if is_gpu else 0
 
 
-def _split_by_size(
+def _group_by_size(
     blocks: Sequence[BlockRef], n_bytes: Mapping[Key, int], limit: int
 ) -> list[list[BlockRef]]:
-    """Split blocks, in order, into groups of at most `limit` bytes or one block."""
+    """Collect blocks, in order, into groups of at most `limit` bytes or one block."""
     groups: list[list[BlockRef]] = []
     room = 0
     for block in blocks:
@@ -128,15 +128,15 @@ def _split_by_size(
 def runs_of_pieces(blocks: Sequence[BlockRef], n_threads: int) -> list[list[BlockRef]]:
     """Group blocks that are pieces of a partition; others are alone.
 
-    Where there are several threads for each partition, its pieces are split into a run for each.
+    Where there are several threads for each partition, its pieces are cut into a run for each.
     """
     groups = by_partition(blocks)
     n_runs = min(n_threads // max(1, len(groups)), MAX_RUNS)
-    return [run for group in groups for run in _split_evenly(group, n_runs)]
+    return [run for group in groups for run in _group_evenly(group, n_runs)]
 
 
-def _split_evenly(blocks: list[BlockRef], n: int) -> list[list[BlockRef]]:
-    """Split blocks, in order, into at most n parts of about as many."""
+def _group_evenly(blocks: list[BlockRef], n: int) -> list[list[BlockRef]]:
+    """Cut blocks, in order, into at most n parts of about as many."""
     n = max(1, min(n, len(blocks)))
     bounds = [len(blocks) * i // n for i in range(n + 1)]
     return [blocks[low:high] for low, high in pairwise(bounds)]

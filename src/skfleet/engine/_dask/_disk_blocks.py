@@ -241,8 +241,8 @@ def persisted_block(block: BlockRef, task: Future, in_memory: bool) -> BlockRef:
     return block
 
 
-def split_mapped(group: Sequence[BlockRef], n_threads: int) -> list[list[BlockRef]]:
-    """Split a worker's blocks: those in memory, and a part of the mapped ones for each thread."""
+def group_mapped(group: Sequence[BlockRef], n_threads: int) -> list[list[BlockRef]]:
+    """Group a worker's blocks: those in memory, and a part of the mapped ones for each thread."""
     in_memory = [block for block in group if not is_cached(block)]
     mapped = [block for block in group if is_cached(block)]
     parts = [in_memory, *(mapped[i::n_threads] for i in range(n_threads))]

@@ -12,8 +12,8 @@ _TREE, _END = re.compile(r"^Tree=\d+\n", re.MULTILINE), "end of trees"
 
 def join_models(first: str, second: str) -> str:
     """Return the model that predicts the sum of two models of the same rows."""
-    trees = [*_split(first)[1], *_split(second)[1]]
-    header, _, tail = _split(second)
+    trees = [*_parse(first)[1], *_parse(second)[1]]
+    header, _, tail = _parse(second)
     # LightGBM counts the uses of features again, which are listed after the trees.
     return _normalize(_text_of(header, trees, tail))
 
@@ -28,7 +28,7 @@ def with_start(text: str, start: float) -> str:
 
     That is where LightGBM itself has the mean that it starts from.
     """
-    header, trees, tail = _split(text)
+    header, trees, tail = _parse(text)
     if not trees or start == 0.0:
         return text
     lines = []
@@ -52,7 +52,7 @@ def with_parameters(text: str, values: dict[str, str]) -> str:
     return text
 
 
-def _split(text: str) -> tuple[str, list[str], str]:
+def _parse(text: str) -> tuple[str, list[str], str]:
     """Return the lines before the trees, the trees, and what follows them."""
     end = text.index(_END)
     first = _TREE.search(text, 0, end)

@@ -313,7 +313,7 @@ class XGBRanker(XGBoostEstimator, xgboost.XGBRanker):
         return self._fit(self._all_inputs(X, y, values, eval_set, eval_values, options))
 
     def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
-        X, qid = _split_queries(X, values.get("group"), values.get("qid"))
+        X, qid = _rows_and_queries(X, values.get("group"), values.get("qid"))
         per_sample = {"qid": qid, "base_margin": values.get("base_margin")}
         return FitInputs(X, y, None, per_sample, query_weights=values.get("sample_weight"))
 
@@ -352,7 +352,7 @@ class XGBRanker(XGBoostEstimator, xgboost.XGBRanker):
         return self.to_sklearn().score(X, y)
 
 
-def _split_queries(X: Any, group: Any, qid: Any) -> tuple[Any, Any]:
+def _rows_and_queries(X: Any, group: Any, qid: Any) -> tuple[Any, Any]:
     """Return the rows and the query of each, of any of the ways to name them."""
     if hasattr(X, "columns") and "qid" in X.columns:
         if qid is not None:

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
-from skfleet.blocks import RowBlocks, RowSet, is_lazy, split_per_sample
+from skfleet.blocks import RowBlocks, RowSet, is_lazy, separate_per_sample
 from skfleet.engine import CountedRows
 from skfleet.estimators.linear_model._linear_estimators import round_model
 from skfleet.estimators.linear_model._ridge import Ridge
@@ -69,7 +69,7 @@ def fold_scores(
 
     The models of a split and its alphas follow from the same products, and predict for the scorer.
     """
-    per_sample, options = split_per_sample(score_params, X)
+    per_sample, options = separate_per_sample(score_params, X)
     counted = CountedRows([X, y, *per_sample.values()], ())
     data = (np.empty((counted.n_rows, 0)), None) if is_lazy(X) else (X, y)
     splits = list(check_cv(estimator.cv).split(*data, **split_params))

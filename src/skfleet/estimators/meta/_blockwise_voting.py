@@ -28,7 +28,7 @@ from skfleet.blocks import (
     meta_of,
     n_rows_of,
     row_blocks,
-    split_per_sample,
+    separate_per_sample,
     target_column,
     warn_of_trip,
 )
@@ -109,7 +109,7 @@ class _BlockwiseVoting(FitProgressMixin, DocumentationLink, BaseEstimator):
         X, y = _as_sized_array("X", X), _as_sized_array("y", y)
         weight = _as_sized_array("sample_weight", params.pop("sample_weight", None))
         warn_of_trip(X, y, weight)
-        per_row, fit_params = split_per_sample(params, X)
+        per_row, fit_params = separate_per_sample(params, X)
         if is_lazy(X):
             options = {"per_sample": per_row, "dtype": None, "in_partitions": True}
             return row_blocks(X, y, weight, **options), fit_params

@@ -19,7 +19,7 @@ from skfleet.blocks import (
     meta_of,
     n_rows_of,
     row_blocks,
-    split_per_sample,
+    separate_per_sample,
     warn_of_trip,
 )
 from skfleet.engine import Engine, training_engine
@@ -69,7 +69,7 @@ def _partition(
     Dataframes, text and lists are not converted.
     """
     if is_lazy(X):
-        per_row, fit_params = split_per_sample(params, X)
+        per_row, fit_params = separate_per_sample(params, X)
         return row_blocks(X, y, weight, per_sample=per_row, dtype=None), fit_params
     X = X.tocsr() if is_sparse(X) else as_sized(name, X)
     warn_of_trip(X, y, weight)
@@ -80,7 +80,7 @@ def _partition(
         )
     size = batch_size or 10_000
     block_sizes = [min(size, n_rows - low) for low in range(0, n_rows, size)]
-    per_row, fit_params = split_per_sample(params, X)
+    per_row, fit_params = separate_per_sample(params, X)
     options = {"per_sample": per_row, "dtype": None, "block_sizes": block_sizes}
     return row_blocks(X, y, weight, **options), fit_params
 

@@ -1,7 +1,7 @@
 """Pipelines whose first steps are of this library, on Dask rows."""
 
 from skfleet.estimators.pipeline._divide import (
-    SplitPipeline,
+    DividedPipeline,
     fit_last_step,
     fit_on_gathered_rows,
     joined_pipeline,
@@ -11,10 +11,10 @@ from skfleet.estimators.pipeline._fit import FittedSteps
 from skfleet.estimators.pipeline._splits import shares_passes
 
 __all__ = [
+    "DividedPipeline",
     "FirstSteps",
     "FittedSteps",
     "RefitFirstSteps",
-    "SplitPipeline",
     "TransformedParts",
     "fit_last_step",
     "fit_on_gathered_rows",

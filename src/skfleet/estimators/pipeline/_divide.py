@@ -94,7 +94,7 @@ class PreparedStep(TransformerMixin, BaseEstimator):
 
 
 @dataclass(frozen=True)
-class SplitPipeline:
+class DividedPipeline:
     """A candidate's pipeline in two: first steps that learn on Dask rows, and what follows them.
 
     `last` takes `parameters`. Where it `needs_rows`, these come to this process. Candidates with
@@ -108,7 +108,7 @@ class SplitPipeline:
     needs_rows: bool
 
     @classmethod
-    def of(cls, estimator: Any, options: Mapping[str, Any]) -> SplitPipeline | None:
+    def of(cls, estimator: Any, options: Mapping[str, Any]) -> DividedPipeline | None:
         """Return the two parts; None for a candidate that is fitted as a whole on Dask rows.
 
         `options` are the keyword arguments of scikit-learn's function.

@@ -23,7 +23,7 @@ from skfleet._partial_fit import classes_for_partial_fit
 from skfleet._pipeline_steps import last_step
 from skfleet._progress_bar import ProgressHint, open_bar
 from skfleet._validation import check_in_interval, check_positive_int
-from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_sample
+from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, separate_per_sample
 from skfleet.engine import (
     ANY_WORKER,
     Engine,
@@ -204,7 +204,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         # Parameters per row are cut with the rows; the others go to every call as they are.
         learn_params, score_params = self._route_params(params)
         classes = learn_params.pop("classes", None)
-        per_sample, constant = split_per_sample({**learn_params, **score_params}, X)
+        per_sample, constant = separate_per_sample({**learn_params, **score_params}, X)
         weight = per_sample.pop("sample_weight", None)
         names = ["sample_weight"] * (weight is not None) + list(per_sample)
         # Batches are rows, and other sparse formats have none that could be sliced.

@@ -29,7 +29,7 @@ from skfleet.model_selection._early_stopping._validation_rows import fit_and_sco
 from skfleet.model_selection._paths._execution import FitOrigin
 
 if TYPE_CHECKING:
-    from skfleet.estimators.pipeline import FirstSteps, SplitPipeline
+    from skfleet.estimators.pipeline import DividedPipeline, FirstSteps
 
 
 class _Group(NamedTuple):
@@ -66,7 +66,7 @@ class FitsOnBlocks:
         self._starter: int | None = None  # the thread that makes the fits
         self._fits: deque[FitRequest] = deque()  # on Dask rows
         self._to_gather: deque[list[FitRequest]] = deque()  # on rows that come to this process
-        self._pipelines: dict[FitRequest, SplitPipeline] = {}
+        self._pipelines: dict[FitRequest, DividedPipeline] = {}
         self._first_steps: dict[int, FirstSteps] = {}
         self._group: _Group | None = None
         self._persisted = ExitStack()
@@ -220,7 +220,7 @@ class FitsOnBlocks:
         from skfleet.estimators.pipeline import FirstSteps  # not at import
 
         self._is_planned = True
-        divided: dict[Any, SplitPipeline | None] = {}  # by candidate
+        divided: dict[Any, DividedPipeline | None] = {}  # by candidate
         for fit in self._fits:
             if fit.candidate not in divided:
                 divided[fit.candidate] = self._divided(fit)
@@ -246,13 +246,13 @@ class FitsOnBlocks:
             train = {fold: in_order(job.folds[fold][0], n_rows) for fold, _ in pipelines}
             steps.fit(pipelines, train)
 
-    def _divided(self, fit: FitRequest) -> SplitPipeline | None:
+    def _divided(self, fit: FitRequest) -> DividedPipeline | None:
         """Return the pipeline of a fit in two; None where it is fitted as a whole."""
-        from skfleet.estimators.pipeline import SplitPipeline, shares_passes  # not at import
+        from skfleet.estimators.pipeline import DividedPipeline, shares_passes  # not at import
 
         job = self._requests.jobs[fit.job]
         options = {**job.options, **fit.call.options}
-        pipeline = SplitPipeline.of(job.estimators[fit.call.estimator], options)
+        pipeline = DividedPipeline.of(job.estimators[fit.call.estimator], options)
         if pipeline is None or pipeline.needs_rows or not options.get("return_train_score"):
             return pipeline
         # the rows that other steps are fitted on are transformed otherwise for a score
@@ -284,7 +284,7 @@ class FitsOnBlocks:
             result["fit_time"] += group.seconds
         return result
 
-    def _group_of(self, fits: Sequence[FitRequest], pipeline: SplitPipeline) -> _Group | None:
+    def _group_of(self, fits: Sequence[FitRequest], pipeline: DividedPipeline) -> _Group | None:
         """Return the prepared rows for fits; None where their first steps fail."""
         fit, key = fits[0], self._key(fits[0])
         if self._group is not None and self._group.key == key:
