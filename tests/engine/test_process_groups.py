@@ -115,8 +115,8 @@ def test_a_process_is_used_again(of_workers, cluster_client):
     wait_for_end(pids)
 
 
-def test_processes_are_prepared(of_workers, cluster_client):
-    of_workers.prepare()
+def test_processes_are_preloaded(of_workers, cluster_client):
+    of_workers.preload()
     deadline = time.monotonic() + 20
     while len(pids := idle_pids(cluster_client)) < 2:
         assert time.monotonic() < deadline

@@ -202,9 +202,9 @@ def test_fits_are_sent_to_a_large_fleet():
     shared_fit = RidgePath("score")
     rows, splits = np.zeros((3000, 600)), [(np.arange(1500), np.arange(1500, 3000))] * 2
     with pytest.raises(NotImplementedError, match="sooner"):
-        shared_fit.prepare(rows, np.zeros(3000), splits, n_slots=100)
+        shared_fit.summarize(rows, np.zeros(3000), splits, n_slots=100)
     with pytest.raises(NotImplementedError, match="at most 2000"):
-        shared_fit.prepare(np.zeros((9, 2001)), np.zeros(9), splits, n_slots=2)
+        shared_fit.summarize(np.zeros((9, 2001)), np.zeros(9), splits, n_slots=2)
 
 
 def test_fits_are_printed(n_sent, capsys):
@@ -223,11 +223,11 @@ def test_a_shared_fit_of_ones_own_may_score(n_sent, monkeypatch):
         known = frozenset(Ridge().get_params())
         scorings = frozenset({"score"})
 
-        def prepare(self, X, y, splits, n_slots):
+        def summarize(self, X, y, splits, n_slots):
             return len(splits)
 
-        def score(self, prepared, params, scorings, *, train_scores):
-            scores = np.empty((2, 1, prepared, len(params)))
+        def score(self, summary, params, scorings, *, train_scores):
+            scores = np.empty((2, 1, summary, len(params)))
             scores[:] = [one["alpha"] for one in params]
             return scores
 

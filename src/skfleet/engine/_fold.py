@@ -59,15 +59,15 @@ class FoldSpec(NamedTuple):
     update: Callable[..., Any]
     dtype: np.dtype | None
     check: bool
-    prepare: Callable[[Block], Block] | None
+    select: Callable[[Block], Block] | None
 
     def load(self, block_refs: Sequence[BlockRef], seed: int | None) -> Block:
-        """Load, check, prepare and shuffle a batch."""
+        """Load, select, check and shuffle a batch."""
         blocks = []
         for block_ref in block_refs:
             block = open_block(block_ref)
-            if block.n_rows and self.prepare is not None:
-                block = self.prepare(block)
+            if block.n_rows and self.select is not None:
+                block = self.select(block)
             try:
                 if block.n_rows:
                     block = as_numeric(block, self.dtype)
@@ -112,7 +112,7 @@ def fold(
     rows: RowBlocks,
     *args: object,
     batches: Sequence[TrainingBatch] | None = None,
-    prepare: Callable[[Block], Block] | None = None,
+    select: Callable[[Block], Block] | None = None,
     on_checkpoint: Callable[[State, int], None] | None = None,
     resources: ResourceRequest = ANY_WORKER,
 ) -> State:
@@ -120,12 +120,12 @@ def fold(
 
     `update` returns a new state and leaves the old one unchanged, so that a batch that was lost
     with a worker is repeated from the state before it, and counts once. By default each block of
-    the rows is a batch, in their order. `prepare` may drop rows of a loaded block.
+    the rows is a batch, in their order. `select` may drop rows of a loaded block.
     `on_checkpoint(state, n)` is called with states after n batches: every few batches, at the end,
     and before an error is raised.
     """
     batches = [TrainingBatch([ref]) for ref in rows.blocks] if batches is None else batches
-    spec = FoldSpec(update, rows.dtype, not rows.checked, prepare)
+    spec = FoldSpec(update, rows.dtype, not rows.checked, select)
     name = Reduction(update).name
     on_checkpoint = on_checkpoint or (lambda state, n: None)
     if not batches:

@@ -47,7 +47,7 @@ class LocalLauncher:
         self.engine, self._factory = engine, factory
         self.memory_limits = [engine.memory_limit]
 
-    def prepare(self) -> None:
+    def preload(self) -> None:
         """Do nothing: this process has loaded what it needs."""
 
     def start(self, n: int) -> LocalGroup:

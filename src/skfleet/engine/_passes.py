@@ -21,10 +21,10 @@ def run_passes(
     passes: Passes,
     engine: Engine,
     rows: RowBlocks,
-    prepare: Callable[[Block], Block] = identity,
+    convert: Callable[[Block], Block] = identity,
     answer: Callable[[Any], object] | None = None,
 ) -> Any:
-    """Make a pass over the prepared rows for each reduction; return what the generator returns.
+    """Make a pass over the converted rows for each reduction; return what the generator returns.
 
     `answer` returns what the generator receives for a request of another kind.
     """
@@ -38,7 +38,7 @@ def run_passes(
             result = answer(request)
             continue
         # as an argument, which is sent to each worker once if it is large
-        call = NamedCall(request.name, _call_on_block, prepare)
+        call = NamedCall(request.name, _call_on_block, convert)
         shared = Reduction(call, request.combine, request.finalize)
         result = map_reduce(engine, shared, rows, request.per_block)
 
@@ -108,9 +108,9 @@ def _n_bytes(value: object) -> int:
 
 
 def _call_on_block(
-    prepare: Callable[[Block], Block], block: Block, per_block: Callable[[Block], T]
+    convert: Callable[[Block], Block], block: Block, per_block: Callable[[Block], T]
 ) -> T:
-    return per_block(prepare(block))
+    return per_block(convert(block))
 
 
 def _reduce_all(functions: Sequence[Callable[..., T]], block: Block, *args: object) -> list[T]:

@@ -54,7 +54,7 @@ class Quadratic(NamedTuple):
             return coef[0], converged
         return solve_ridge(self.gram, self.xy[:, None], l2)[0][0], True
 
-    def prepare(self) -> PreparedQuadratic:
+    def descent_rows(self) -> DescentRows:
         """Return rows with these products; those of the rows where they differ by more than this.
 
         Coordinate descent needs products without negative squares.
@@ -64,7 +64,7 @@ class Quadratic(NamedTuple):
         scale = np.sqrt(np.diag(gram))
         close = np.all(np.abs(gram - self.gram) <= 1e-10 * np.outer(scale, scale))
         problem = self if close else self._replace(gram=gram)
-        return PreparedQuadratic(problem, design, target, np.ascontiguousarray(problem.gram))
+        return DescentRows(problem, design, target, np.ascontiguousarray(problem.gram))
 
 
 class RowQuadratic(NamedTuple):
@@ -112,14 +112,14 @@ class RowQuadratic(NamedTuple):
             return coef[0], converged
         return solve_ridge_rows(self.design, self.target[:, None], l2)[0][0], True
 
-    def prepare(self) -> PreparedQuadratic:
+    def descent_rows(self) -> DescentRows:
         """Return the rows, with their products where these are fewer."""
         has_many = len(self.design) > self.design.shape[1]
         gram = np.ascontiguousarray(self.gram) if has_many else False
-        return PreparedQuadratic(self, self.design, self.target, gram)
+        return DescentRows(self, self.design, self.target, gram)
 
 
-class PreparedQuadratic(NamedTuple):
+class DescentRows(NamedTuple):
     """A function, and rows that coordinate descent minimises it on, with their products or not."""
 
     problem: Quadratic | RowQuadratic
@@ -168,14 +168,14 @@ def elastic_net_path(
     points: list[PathPoint | None] = [None] * len(alphas)
     smooth = alphas * l1_ratio == 0
     if not smooth.all():
-        prepared = problem.prepare()
+        rows = problem.descent_rows()
         order = order[~smooth[order]]
-        descend = partial(_descend, prepared, l1_ratio=l1_ratio, positive=positive)
+        descend = partial(_descend, rows, l1_ratio=l1_ratio, positive=positive)
         path = descend(alphas[order], tol=tol, max_iter=max_iter, start=start)
         for i, first in zip(order, path, strict=True):
             l1, l2 = alphas[i] * l1_ratio, alphas[i] * (1 - l1_ratio)
-            penalty = _PenalizedQuadratic(prepared.problem, l1, l2, positive)
-            work = max(MIN_REFINEMENT_WORK, first.n_iter * prepared.design.size)
+            penalty = _PenalizedQuadratic(rows.problem, l1, l2, positive)
+            work = max(MIN_REFINEMENT_WORK, first.n_iter * rows.design.size)
             points[i] = _refine(first, penalty, tol, excess, work)
     # Without an L1 part the minimum has a closed form.
     for i in np.flatnonzero(smooth):
@@ -206,16 +206,16 @@ def coordinate_descent(
     The steps are those that it takes on rows with these products, and as many, to rounding; so
     coefficients that it leaves before the optimum are left where it leaves them.
     """
-    prepared = problem.prepare()
+    rows = problem.descent_rows()
     points = []
     for one in candidates:
         limits = {name: one[name] for name in ("l1_ratio", "tol", "max_iter", "positive")}
-        points += _descend(prepared, np.array([one["alpha"]], dtype=float), start=None, **limits)
+        points += _descend(rows, np.array([one["alpha"]], dtype=float), start=None, **limits)
     return points
 
 
 def _descend(
-    prepared: PreparedQuadratic,
+    rows: DescentRows,
     alphas: np.ndarray,
     l1_ratio: float,
     tol: float,
@@ -224,7 +224,7 @@ def _descend(
     start: np.ndarray | None,
 ) -> list[PathPoint]:
     """Run scikit-learn's coordinate descent on the products, from one alpha to the next."""
-    problem, design, target, gram = prepared
+    problem, design, target, gram = rows
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # judged by the caller
         _, coefs, gaps, n_iters = enet_path(

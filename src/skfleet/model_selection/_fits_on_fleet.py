@@ -14,7 +14,7 @@ from skfleet.metrics import check_scorer
 from skfleet.model_selection._backends import fleet_backend, sequential_fits
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import as_indexable
-from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
+from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, place_rows
 from skfleet.model_selection._records._evaluations import CandidateResults
 
 document = compose_docstring(
@@ -77,7 +77,7 @@ on all splits in shared passes; each fit of the last step takes the passes of a 
 _GROUPS = "groups of the function"
 
 
-class PreparedInputs(NamedTuple):
+class IndexableInputs(NamedTuple):
     """Rows and parameters as scikit-learn's functions index them."""
 
     X: Any
@@ -99,14 +99,14 @@ def fits_on_fleet(
     n_jobs: int | None,
     verbose: int = 0,
     scoring: Any = None,
-) -> Iterator[PreparedInputs]:
-    """Check and prepare the rows, and let the fits of a function run on the fleet."""
+) -> Iterator[IndexableInputs]:
+    """Check and place the rows, and let the fits of a function run on the fleet."""
     check_input_rows(estimator, X, y, type(estimator).__name__)
     check_scorer(scoring)
     with fleet_backend():
         # with metadata routing, and for a search inside, params have a name "groups" too
         arrays = {_GROUPS: groups, **(params or {})}
-        rows, targets, arrays = prepare_rows(estimator, X, y, arrays, labels=(_GROUPS, "groups"))
+        rows, targets, arrays = place_rows(estimator, X, y, arrays, labels=(_GROUPS, "groups"))
         run = SearchContext(
             fit_in_driver=is_lazy(rows),
             verbose=verbose,
@@ -123,6 +123,6 @@ def fits_on_fleet(
             arrays = {name: as_indexable(values) for name, values in arrays.items()}
             groups = arrays.pop(_GROUPS)
             collection = rows if run.fit_in_driver else None
-            yield PreparedInputs(
+            yield IndexableInputs(
                 as_indexable(rows), as_indexable(targets), groups, arrays, collection
             )

@@ -48,9 +48,9 @@ from skfleet.model_selection._early_stopping._validation_rows import (
     best_iterations,
     check_candidates,
     check_early_stopping,
-    prepare_refit,
+    set_iterations,
 )
-from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
+from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, place_rows
 from skfleet.model_selection._lazy_answers import (
     LazyRowMethods,
     gathered,
@@ -131,11 +131,11 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         with fleet_backend():
             # Rows and the checkpoint that may already have their fits.
             original = {"X": X, "y": y, **params}
-            X, y, params = prepare_rows(self.estimator, X, y, params)
-            prepared = {"X": X, "y": y, **params}
+            X, y, params = place_rows(self.estimator, X, y, params)
+            arrays = {"X": X, "y": y, **params}
             # Lazy rows whose chunk sizes were computed have other tokens than the original ones.
             checkpoint = self._open_checkpoint(
-                {name: original[name] if is_lazy(v) else v for name, v in prepared.items()}
+                {name: original[name] if is_lazy(v) else v for name, v in arrays.items()}
             )
             n_recorded = 0 if checkpoint is None else len(checkpoint.results)
             # What the backend must know of the search; scikit-learn's `fit` passes none of it.
@@ -170,7 +170,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                     "no candidate had been scored on all splits, so the search has no results"
                 ) from None
             self._set_uses(run)
-        # Answers come in the container that the user passed, not in that which was prepared.
+        # Answers come in the container that the user passed, not in that which the search has.
         self._answer_as(original["X"])
         # A checkpoint that did not serve is the sign of a search that is not reproducible.
         if n_recorded and not run.n_checkpoint_fits:
@@ -276,7 +276,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         return Checkpoint(self.checkpoint, {**search, **rows})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; prepare the refit of ``best_estimator_``, on Dask rows or a GPU worker.
+        """Set an attribute; set up the refit of ``best_estimator_``, on Dask rows or a GPU worker.
 
         scikit-learn has no hook for the refit, as of 1.9: it sets the attribute, and calls ``fit``
         in the next line. Estimators of this library find a GPU worker themselves.
@@ -284,7 +284,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         is_refit = name == "best_estimator_" and is_running()
         if is_refit and current_context().validation_rows is not None:
             best = self._best_iterations()["best_iteration"]
-            prepare_refit(value, float(best[self.best_index_]))
+            set_iterations(value, float(best[self.best_index_]))
         if is_refit:
             is_remote = not is_own(value) and planning_backend(self.n_jobs) is not None
             if current_context().fit_in_driver or (is_remote and device_of(value) == "cuda"):

@@ -63,7 +63,7 @@ def _fitted_last(estimator: Any) -> Any:
     return inner if hasattr(inner, "fit") else None
 
 
-def prepare_rows(
+def place_rows(
     estimator: Any,
     X: Any,
     y: Any,

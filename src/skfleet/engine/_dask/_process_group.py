@@ -25,7 +25,7 @@ from skfleet.engine._dask._worker_processes import (
     CallResult,
     ProcessHandle,
     call_process,
-    prepare_process,
+    preload_process,
     start_process,
 )
 from skfleet.engine._disk_cache import disk_limit
@@ -280,16 +280,16 @@ class ProcessLauncher:
             return [gpu.get("memory-total", limit) for gpu in gpus]
         return [len(place.neighbors) * limit for place in self._placements]
 
-    def prepare(self) -> None:
+    def preload(self) -> None:
         """Start processes that load their libraries meanwhile."""
         if self._in_workers:
             return
-        self._prepared = [
+        self._preloaded = [
             self.engine.submit(
-                prepare_process,
+                preload_process,
                 self._factory,
                 place.n_threads,
-                name=f"prepare-{self._name}",
+                name=f"preload-{self._name}",
                 worker=place.address,
             )
             for place in self._placements

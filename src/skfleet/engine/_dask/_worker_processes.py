@@ -50,7 +50,7 @@ class WorkerProcesses(WorkerPlugin):
         self._releases: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def prepare(self, factory: Callable[..., object], n_threads: int) -> None:
+    def preload(self, factory: Callable[..., object], n_threads: int) -> None:
         """Start a process that loads a factory's module, unless an idle one has."""
         process = self._take_idle(n_threads)
         if process is None:
@@ -185,9 +185,9 @@ class CallResult(NamedTuple):
     is_elsewhere: bool = False  # the call ran on another worker than that of the process
 
 
-def prepare_process(factory: Callable[..., object], n_threads: int) -> None:
+def preload_process(factory: Callable[..., object], n_threads: int) -> None:
     """Start a process on the worker that runs this task, for a task that comes later."""
-    _processes_of(get_worker()).prepare(factory, min(n_threads, CPU_COUNT))
+    _processes_of(get_worker()).preload(factory, min(n_threads, CPU_COUNT))
 
 
 def start_process(

@@ -243,7 +243,7 @@ class BoostedEstimator(DocumentationLink):
                     in_workers=self._has_gpu(),
                 )
             # Rows are stored once: ranks that start again after a loss read them from the disks.
-            launcher.prepare()
+            launcher.preload()
             stored = self._store(launcher, rows.blocks)
             evals = [
                 None if part is None else self._store(launcher, part.row_blocks().blocks)

@@ -47,7 +47,7 @@ class RankRows:
         return sum(high - low for _, low, high in self.parts)
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the parts that have rows, prepared; no rows of a block where none has any."""
+        """Yield the parts that have rows, converted; no rows of a block where none has any."""
         for number in self.filled:
             yield self.block(number)
 
@@ -58,10 +58,10 @@ class RankRows:
         return filled or list(range(len(self.parts)))[:1]
 
     def block(self, number: int) -> Block:
-        """Return a part, prepared."""
-        return self._prepare(*self.parts[number])
+        """Return a part, converted."""
+        return self._convert(*self.parts[number])
 
-    def _prepare(self, block: Any, low: int, high: int) -> Block:
+    def _convert(self, block: Any, low: int, high: int) -> Block:
         block = block.load() if isinstance(block, BlockFile) else open_block(block)
         block = take_slice(block, low, high)
         X, y = block.X, block.y

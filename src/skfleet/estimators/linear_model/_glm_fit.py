@@ -72,7 +72,7 @@ SOLVERS = {
 }
 
 
-class PreparedData(NamedTuple):
+class SummarizedData(NamedTuple):
     """Persisted rows, with the summary of the first pass and the scaling from it."""
 
     engine: Engine
@@ -84,7 +84,7 @@ class PreparedData(NamedTuple):
 @contextmanager
 def first_pass(
     rows: RowBlocks, *, fit_intercept: bool, use_sample: bool, check: Callable | None
-) -> Iterator[PreparedData]:
+) -> Iterator[SummarizedData]:
     """Persist rows, and summarise columns and targets in a first pass over them.
 
     `check` validates the targets of a block; None stands for labels. With `use_sample`, the summary
@@ -98,7 +98,7 @@ def first_pass(
         summary = map_reduce(engine, Reduction(summarize, combine_summaries), rows, share, check)
         rows = replace(rows, checked=True)
         scaling = _scaling(summary, rows.dtype, centred=fit_intercept and not rows.is_sparse)
-        yield PreparedData(engine, rows, summary, scaling)
+        yield SummarizedData(engine, rows, summary, scaling)
 
 
 def _is_on_device(rows: RowBlocks) -> bool:
@@ -180,7 +180,11 @@ class GLMFit(NamedTuple):
 
 
 def fit_glm(
-    data: PreparedData, model: GLMSpec, null: NullModel, total_weight: float, labels: ClassEncoding
+    data: SummarizedData,
+    model: GLMSpec,
+    null: NullModel,
+    total_weight: float,
+    labels: ClassEncoding,
 ) -> GLMFit:
     """Fit coefficients of scaled columns, and return those of unscaled columns.
 
@@ -331,7 +335,7 @@ def null_model_from_classes(
     return _null_model(loss, mean, eta, coef_gradient, len(scaling.scale), fit_intercept), total
 
 
-def null_model_from_targets(model: GLMSpec, data: PreparedData) -> tuple[NullModel, float]:
+def null_model_from_targets(model: GLMSpec, data: SummarizedData) -> tuple[NullModel, float]:
     """Return the intercept-only model of the mean of the targets, and the total weight."""
     loss, fit_intercept = model.loss, model.fit_intercept
     sums, scaling = data.summary.targets, data.scaling

@@ -26,7 +26,7 @@ from skfleet.estimators.linear_model._fit_callbacks import fit_callbacks
 from skfleet.estimators.linear_model._glm_fit import (
     SOLVERS,
     GLMSpec,
-    PreparedData,
+    SummarizedData,
     first_pass,
     fit_glm,
     null_model_from_classes,
@@ -292,9 +292,9 @@ class LogisticRegression(CallbackSupportMixin, SparseCoefficients, LinearClassif
         return (np.inf if penalty is None else self.C), share
 
     def _fit_classes(
-        self, data: PreparedData, C: float, l1_ratio: float, on_iteration: Any
+        self, data: SummarizedData, C: float, l1_ratio: float, on_iteration: Any
     ) -> None:
-        """Fit the model to prepared data; `on_iteration` gets the attributes after iterations."""
+        """Fit the model to summarized data; `on_iteration` gets the attributes after iterations."""
         counts = data.summary.targets
         class_weight = weights_of_classes(self.class_weight, counts)
         weight = counts.weight if class_weight is None else counts.weight * class_weight

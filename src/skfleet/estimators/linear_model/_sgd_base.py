@@ -293,13 +293,13 @@ class BaseSGD(SparseCoefficients):
         the best epoch are stored too.
         """
         # Rows to validate on: given ones, or a part of the rows with early stopping.
-        rng, prepare, best = check_random_state(self.random_state), None, None
+        rng, select, best = check_random_state(self.random_state), None, None
         config = self._descent(track_objective=True)
         if validation is not None:
             best = _BestEpoch(rows.dtype, len(weights.intercept))
         elif self.early_stopping:
             rows = with_row_offsets(engine, rows)
-            prepare, validation = self._split_holdout(engine, rows, rng)
+            select, validation = self._split_holdout(engine, rows, rng)
         # Without a tolerance the number of passes is known, for the progress bar.
         stopping = EarlyStopping(self.n_iter_no_change, self.tol, len(weights.intercept))
         if self.tol is None:
@@ -308,7 +308,7 @@ class BaseSGD(SparseCoefficients):
         for n_iter in range(1, self.max_iter + 1):
             # Outputs that have stopped cost nothing: an epoch trains the active ones only.
             active = stopping.active
-            part = self._epoch(engine, config, outputs, rng, rows, weights, active, prepare)
+            part = self._epoch(engine, config, outputs, rng, rows, weights, active, select)
             rows = replace(rows, checked=True)
             # Infinity or NaN never leaves the weights again: further epochs would be wasted.
             weights = _merge_outputs(weights, part, active)
@@ -404,7 +404,7 @@ class BaseSGD(SparseCoefficients):
         rows: RowBlocks,
         weights: SGDWeights,
         active: np.ndarray,
-        prepare: Any = None,
+        select: Any = None,
     ) -> SGDWeights:
         """Return the weights of active outputs after one epoch over the rows."""
         batches, seed = [TrainingBatch([block]) for block in rows.blocks], None
@@ -412,7 +412,7 @@ class BaseSGD(SparseCoefficients):
             seed = int(rng.randint(2**31 - 1))
             batches = [batches[i] for i in rng.permutation(len(batches))]
         part, args = _select_outputs(weights, active), (config, outputs, active, seed)
-        part = fold(engine, descend_block, part, rows, *args, batches=batches, prepare=prepare)
+        part = fold(engine, descend_block, part, rows, *args, batches=batches, select=select)
         if not part.n_rows:
             raise ValueError("X must have at least one row. Got none instead.")
         check_total_weight(part.weight)

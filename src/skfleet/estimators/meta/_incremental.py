@@ -387,7 +387,7 @@ class Incremental(ParallelPostFit):
         """
         # Rows to score: given ones, or a holdout, drawn by a seed that a resumed fit has too.
         seed = int(fit_state.seeds[-1])
-        scorer = prepare = None
+        scorer = select = None
         start_time = time.monotonic() - fit_state.seconds
         if fit_state.early_stopping is not None:
             scorer = response_scorer(self.estimator, self.scoring)
@@ -396,14 +396,14 @@ class Incremental(ParallelPostFit):
             labels = y if is_classifier(model) else None
             holdout = draw_holdout(engine, rows, self.validation_fraction, seed, labels)
             scored_rows = engine, validation_rows(engine, rows, holdout)
-            prepare = partial(training_rows, holdout=holdout)
+            select = partial(training_rows, holdout=holdout)
         # Go on where a fit was interrupted, in the middle of an epoch too.
         n_samples_seen = self.n_samples_seen_ if fit_state.epoch or fit_state.n_batches_done else 0
         while fit_state.epoch < self.epochs:
             state = PartialFitState(model, n_samples_seen)
             try:
                 model, n_samples_seen, _ = self._one_epoch(
-                    engine, rows, state, fit_state, replay, prepare, device_arrays
+                    engine, rows, state, fit_state, replay, select, device_arrays
                 )
                 score = np.nan
                 if scorer is not None and scored_rows is not None:
@@ -458,7 +458,7 @@ class Incremental(ParallelPostFit):
         state: PartialFitState,
         fit_state: FitState,
         replay: Callable[[Any], None],
-        prepare: Any = None,
+        select: Any = None,
         device_arrays: Any = None,
     ) -> PartialFitState:
         """Train for the rest of an epoch; checkpoints set the fitted attributes."""
@@ -482,5 +482,5 @@ class Incremental(ParallelPostFit):
                 size = max(1, rows.n_rows // max(1, len(rows.blocks)))
         args = (fit_state.fit_params, size, device_arrays, get_config().device, process_token())
         batches = epoch_batches(rows, self.shuffle, self.buffer_blocks, seed)[n_done:]
-        steps = {"batches": batches, "prepare": prepare, "on_checkpoint": checkpoint}
+        steps = {"batches": batches, "select": select, "on_checkpoint": checkpoint}
         return fold(engine, partial_fit_block, state, rows, *args, **steps)

@@ -100,10 +100,10 @@ class _HostSearch:
         if metric.is_euclidean and not is_sparse(rows):
             self.shift = self._in_precision(column_sums(rows) / self.n_rows)
         self.about_mean = self._about_mean(rows)
-        self.prepare()
+        self.index_rows()
 
-    def prepare(self) -> None:
-        """Prepare the search among the rows about their mean."""
+    def index_rows(self) -> None:
+        """Index the rows about their mean, for the search among them."""
         rows = with_int32_indices(self.about_mean)
         self.brute_force = self.metric.brute_force().fit(rows)
         self.eps, self.max_norm = np.finfo(np.float64).eps, 0.0
@@ -215,7 +215,7 @@ class _DeviceSearch(_HostSearch):
 
     copies = None
 
-    def prepare(self) -> None:
+    def index_rows(self) -> None:
         self.norms = row_norms(self.about_mean)
         self.max_norm = float(namespace(self.norms).max(self.norms))
         self.eps = np.finfo(dtype_of(self.about_mean)).eps

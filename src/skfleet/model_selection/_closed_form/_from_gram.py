@@ -106,7 +106,7 @@ class ScoredFromGram(SharedFit):
     def coefficients(self, fitted: CrossProducts, params: ParamSets) -> np.ndarray:
         """Return coefficients of shape (n_targets, n_candidates, n_features)."""
 
-    def prepare(
+    def summarize(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
     ) -> SplitProducts:
         """Compute the cross products of each fold.
@@ -148,7 +148,7 @@ class ScoredFromGram(SharedFit):
 
     def score(
         self,
-        prepared: Any,
+        summary: Any,
         params: ParamSets,
         scorings: Sequence[str],
         *,
@@ -160,20 +160,20 @@ class ScoredFromGram(SharedFit):
         """
         squared = [n for n, scoring in enumerate(scorings) if scoring in _FROM_SUMS]
         names = [scorings[n] for n in squared]
-        models = Models.empty(prepared.splits, len(params))
-        scores = np.full((2, len(scorings), len(prepared.splits), len(params)), np.nan)
-        for solution in self.solutions(prepared.fitted, params):
+        models = Models.empty(summary.splits, len(params))
+        scores = np.full((2, len(scorings), len(summary.splits), len(params)), np.nan)
+        for solution in self.solutions(summary.fitted, params):
             models.enter(solution)
             j, group, fitted, coef = solution
-            for side, tested in enumerate(prepared.splits[j][::-1][: 1 + train_scores]):
+            for side, tested in enumerate(summary.splits[j][::-1][: 1 + train_scores]):
                 values = _scores(tested, fitted, coef, names)
                 scores[side][np.ix_(squared, [j], group)] = values[:, None]
         if "neg_max_error" in scorings and models.coefs.shape[1] > 1:
             raise NotImplementedError("y must have one column for its largest error")
         if len(squared) < len(scorings):
             reduction = Reduction(residuals_by_split, combine_residuals)
-            errors = prepared.reduce_models(reduction, *models, train_scores)
-            weights = np.array([(test.weight, train.weight) for train, test in prepared.splits])
+            errors = summary.reduce_models(reduction, *models, train_scores)
+            weights = np.array([(test.weight, train.weight) for train, test in summary.splits])
             means = errors.total / weights.T[:, :, None, None]
             kinds = {"neg_mean_absolute_error": -means, "neg_max_error": -errors.largest}
             for n, scoring in enumerate(scorings):

@@ -14,8 +14,8 @@ from skfleet.engine import Pickled
 from skfleet.model_selection._closed_form._from_gram import ScoredFromGram, ScoreOnly
 from skfleet.model_selection._closed_form._preparation import no_algebra
 from skfleet.model_selection._closed_form._prepared_rows import (
-    PreparedRows,
-    prepare_rows,
+    BaseProducts,
+    base_products,
     products_after,
 )
 from skfleet.model_selection._closed_form._weighted_steps import (
@@ -115,9 +115,9 @@ class ScoredPipeline(ScoreOnly):
             )
         return unsupported_reason(variant.last, own) or shared_fit.unscored_reason(own)
 
-    def prepare(
+    def summarize(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
-    ) -> PreparedRows:
+    ) -> BaseProducts:
         """Compute the cross products of the base columns of each fold, in one pass.
 
         The pass begins the last fit too, where the rows are on Dask.
@@ -131,15 +131,15 @@ class ScoredPipeline(ScoreOnly):
         pipelines, weights = [v.steps for v, _ in scored], weights_in(self._fit_params)
         rows, kinds = (X, y, splits), list(shared_fits)
         if self._refit is None or self._fit_params or not is_lazy(X):
-            return prepare_rows(*rows, pipelines, kinds, n_slots, weights)
+            return base_products(*rows, pipelines, kinds, n_slots, weights)
         reductions = self._refit.start((v.first for v, _ in scored), X, y)
-        prepared = prepare_rows(*rows, pipelines, kinds, n_slots, weights, reductions)
-        self._refit.set_results(prepared.results)
-        return prepared
+        summary = base_products(*rows, pipelines, kinds, n_slots, weights, reductions)
+        self._refit.set_results(summary.results)
+        return summary
 
     def score(
         self,
-        prepared: PreparedRows,
+        summary: BaseProducts,
         params: ParamSets,
         scorings: Sequence[str],
         *,
@@ -150,13 +150,13 @@ class ScoredPipeline(ScoreOnly):
         candidates = [self._variant(candidate) for candidate in params]
         for n, (digest, _, _) in enumerate(candidates):
             groups.setdefault(digest, []).append(n)
-        scores = np.empty((2, len(scorings), len(prepared.splits), len(params)))
+        scores = np.empty((2, len(scorings), len(summary.splits), len(params)))
         for group in groups.values():
             variant, last = candidates[group[0]][1], [candidates[n][2] for n in group]
             shared_fit = variant.shared_fit
             assert shared_fit is not None
             accepts_sparse = all(map(shared_fit.accepts_sparse, last))
-            products = products_after(prepared, variant.steps, accepts_sparse, variant.weighted)
+            products = products_after(summary, variant.steps, accepts_sparse, variant.weighted)
             for numbers, part in products.parts():
                 scores[np.ix_([0, 1], range(len(scorings)), numbers, group)] = shared_fit.score(
                     part, last, scorings, train_scores=train_scores

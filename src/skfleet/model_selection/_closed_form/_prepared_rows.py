@@ -57,7 +57,7 @@ MAX_PIECE = 1 << 24
 
 
 @dataclass(frozen=True)
-class PreparedRows:
+class BaseProducts:
     """Cross products of base columns, of the training and the test set of each split."""
 
     splits: list[tuple[LabelledProducts, LabelledProducts]]
@@ -68,7 +68,7 @@ class PreparedRows:
     results: list[Any]  # of further reductions
 
 
-def prepare_rows(
+def base_products(
     X: Any,
     y: Any,
     splits: Sequence[tuple[Any, Any]],
@@ -77,7 +77,7 @@ def prepare_rows(
     n_slots: int,
     sample_weight: Any = None,
     further: Sequence[Reduction] = (),
-) -> PreparedRows:
+) -> BaseProducts:
     """Compute the cross products of the base columns of each fold, in one pass.
 
     `pipelines` are lists of first steps, and `shared_fits` score what follows them. The pass makes
@@ -124,21 +124,21 @@ def prepare_rows(
     labels = tuple(dict.fromkeys(label for part in sums.values() for label in part.labels))
     sums = {part: with_labels(value, labels) for part, value in sums.items()}
     sides = [(_joined(sums, train), _joined(sums, test)) for train, test in folds.splits]
-    return PreparedRows(sides, base, rows, folds, head, results)
+    return BaseProducts(sides, base, rows, folds, head, results)
 
 
 def products_after(
-    prepared: PreparedRows,
+    summary: BaseProducts,
     steps: Sequence[Any],
     accepts_sparse: bool,
     weighted: WeightedSteps = NO_STEPS,
 ) -> PipelineProducts:
     """Return the cross products of the rows of each split after the first steps of a pipeline."""
     columns, splits, fitted = [], [], []
-    for train, test in prepared.splits:
-        pivot = prepared.base.pivot_of(train.labels)
+    for train, test in summary.splits:
+        pivot = summary.base.pivot_of(train.labels)
         sums = BaseSums(train.labels, pivot, *train[1:], test, weighted.first)
-        prepared_columns = prepare_columns(steps, sums, prepared.head)
+        prepared_columns = prepare_columns(steps, sums, summary.head)
         prepared_columns.check_complete()
         if prepared_columns.is_sparse and not accepts_sparse:
             raise NotImplementedError("prepared rows must be dense")
@@ -149,7 +149,7 @@ def products_after(
             assert train.weighted is not None
             fitted.append(products_of(train.weighted))
     check_lengths(splits)
-    return PipelineProducts(splits, fitted or [train for train, _ in splits], columns, prepared)
+    return PipelineProducts(splits, fitted or [train for train, _ in splits], columns, summary)
 
 
 @dataclass(frozen=True)
@@ -159,14 +159,14 @@ class PipelineProducts:
     splits: list[Any]
     fitted: list[CrossProducts]  # of the training sets, weighted as the models are fitted
     columns: list[LinearColumns]
-    prepared: PreparedRows
+    summary: BaseProducts
 
     def parts(self) -> Iterator[tuple[list[int], PipelineProducts]]:
         """Yield splits with as many columns each: some training sets lack a category."""
         widths = [len(columns.offset) for columns in self.columns]
         for width in dict.fromkeys(widths):
             numbers = [j for j, other in enumerate(widths) if other == width]
-            folds = self.prepared.folds
+            folds = self.summary.folds
             chosen = replace(folds, splits=tuple(folds.splits[j] for j in numbers))
             yield (
                 numbers,
@@ -174,7 +174,7 @@ class PipelineProducts:
                     [self.splits[j] for j in numbers],
                     [self.fitted[j] for j in numbers],
                     [self.columns[j] for j in numbers],
-                    replace(self.prepared, folds=chosen),
+                    replace(self.summary, folds=chosen),
                 ),
             )
 
@@ -186,19 +186,19 @@ class PipelineProducts:
         *args: Any,
     ) -> Any:
         """Return a statistic of linear models of each split, from one pass over the rows."""
-        prepared, labels = self.prepared, self.prepared.splits[0][0].labels
+        summary, labels = self.summary, self.summary.splits[0][0].labels
         pairs = list(zip(coefs, self.columns, strict=True))
         base = np.stack([coef @ columns.dense_matrix for coef, columns in pairs])
         offsets = [coef @ columns.offset for coef, columns in pairs]
         reduction = replace(reduction, per_block=partial(_of_base_columns, reduction.per_block))
-        reduction = _by_pieces(reduction, prepared.base)
+        reduction = _by_pieces(reduction, summary.base)
         models = labels, base, intercepts + np.stack(offsets)
         return map_reduce(
-            engine_for(prepared.rows),
+            engine_for(summary.rows),
             reduction,
-            prepared.rows,
-            prepared.folds,
-            prepared.base,
+            summary.rows,
+            summary.folds,
+            summary.base,
             *models,
             *args,
         )

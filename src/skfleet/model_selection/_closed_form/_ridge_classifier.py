@@ -20,7 +20,7 @@ from skfleet.model_selection._closed_form._from_gram import (
 )
 from skfleet.model_selection._closed_form._prepared_rows import (
     PipelineProducts,
-    prepare_rows,
+    base_products,
     products_after,
 )
 from skfleet.model_selection._closed_form._ridge import RidgePath, SkfleetRidgePath
@@ -61,13 +61,13 @@ class RidgeClassifierPath(RidgePath):
         """Return whether fits on sparse rows have the same results to the last bits."""
         return self.is_skfleet
 
-    def prepare(self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int) -> Any:
+    def summarize(self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int) -> Any:
         """Compute the cross products of each fold, in one pass."""
-        return products_after(prepare_rows(X, y, splits, [[]], [self], n_slots), [], True)
+        return products_after(base_products(X, y, splits, [[]], [self], n_slots), [], True)
 
     def score(
         self,
-        prepared: PipelineProducts,
+        summary: PipelineProducts,
         params: ParamSets,
         scorings: Sequence[str],
         *,
@@ -76,23 +76,23 @@ class RidgeClassifierPath(RidgePath):
         """Solve for each split and candidate, and count right predictions in another pass."""
         for reason in filter(None, map(self.unscored_reason, params)):
             raise NotImplementedError(reason)
-        sizes = np.stack([[_class_sizes(s) for s in split[::-1]] for split in prepared.splits], 1)
+        sizes = np.stack([[_class_sizes(s) for s in split[::-1]] for split in summary.splits], 1)
         if not (sizes[1] > 0).all():
             raise NotImplementedError("each class must be in every training set")
         if "balanced_accuracy" in scorings and not (sizes > 0).all():
             raise NotImplementedError("each class must be in every test set")
-        models = Models.empty(prepared.splits, len(params))
-        roundings = np.empty((len(prepared.splits), len(params)))
-        for solution in self.solutions(prepared.fitted, params):
+        models = Models.empty(summary.splits, len(params))
+        roundings = np.empty((len(summary.splits), len(params)))
+        for solution in self.solutions(summary.fitted, params):
             models.enter(solution)
             alpha = min(params[n]["alpha"] for n in solution.candidates)
-            rounding = _rounding(prepared, solution, alpha)
+            rounding = _rounding(summary, solution, alpha)
             roundings[solution.split, solution.candidates] = rounding
         reduction = Reduction(right_predictions, combine_predictions)
-        counts = prepared.reduce_models(reduction, *models, roundings, train_scores)
+        counts = summary.reduce_models(reduction, *models, roundings, train_scores)
         if counts.n_close:
             raise NotImplementedError("predictions must not depend on rounding")
-        scores = np.empty((2, len(scorings), len(prepared.splits), len(params)))
+        scores = np.empty((2, len(scorings), len(summary.splits), len(params)))
         for n, scoring in enumerate(scorings):
             if scoring == "balanced_accuracy":
                 scores[:, n] = (counts.n_right / sizes[..., None]).mean(axis=2)
@@ -107,14 +107,14 @@ def _class_sizes(products: Any) -> np.ndarray:
     return np.append(products.weight - sizes, sizes) if len(sizes) == 1 else sizes
 
 
-def _rounding(prepared: PipelineProducts, solution: SplitSolution, alpha: float) -> np.ndarray:
+def _rounding(products: PipelineProducts, solution: SplitSolution, alpha: float) -> np.ndarray:
     """Return bounds of the rounding errors of decision values, for each candidate.
 
     Relative errors of coefficients, in units of the columns' deviations, are those of the products
     times the condition number.
     """
     fitted, coef = solution.fitted, abs(solution.coef)
-    columns = prepared.columns[solution.split]
+    columns = products.columns[solution.split]
     sums, matrix = columns.sums, abs(columns.dense_matrix)
     system = fitted.gram + alpha * np.eye(len(fitted.gram))
     # Principal components are combined of columns that may have other scales.

@@ -268,7 +268,7 @@ def best_iterations(fits: Sequence[Mapping[str, Any]], n_splits: int) -> dict[st
     }
 
 
-def prepare_refit(estimator: Any, n_iterations: float) -> None:
+def set_iterations(estimator: Any, n_iterations: float) -> None:
     """Make an estimator iterate so often without validation rows; as often as it may if NaN."""
     booster = booster_of(last_step(estimator))
     assert booster is not None  # the search has checked it

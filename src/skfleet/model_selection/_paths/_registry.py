@@ -146,7 +146,7 @@ class SharedFit(ABC):
         """
         return [(model, None) for model in self.fit(estimator, candidates, X, y, **fit_params)]
 
-    def prepare(self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int) -> Any:
+    def summarize(self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int) -> Any:
         """Compute statistics from which all candidates can be scored, where the rows are.
 
         For shared fits whose scores cost less than to send the rows to a worker. Called in a
@@ -163,7 +163,7 @@ class SharedFit(ABC):
 
         Returns
         -------
-        prepared : object
+        summary : object
             Input of `score`.
 
         Raises
@@ -175,7 +175,7 @@ class SharedFit(ABC):
 
     def score(
         self,
-        prepared: Any,
+        summary: Any,
         params: Sequence[Mapping[str, Any]],
         scorings: Sequence[str],
         *,
@@ -185,8 +185,8 @@ class SharedFit(ABC):
 
         Parameters
         ----------
-        prepared : object
-            What `prepare` returned.
+        summary : object
+            What `summarize` returned.
         params : sequence of mapping
             All parameters of each candidate.
         scorings : sequence of str

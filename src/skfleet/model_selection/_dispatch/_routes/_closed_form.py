@@ -108,7 +108,7 @@ class ClosedFormScores:
         return outcomes or None
 
     def clear(self) -> list[FitRequest]:
-        """Remove all fits, and what was prepared for them; return them."""
+        """Remove all fits, and what was computed for them; return them."""
         groups, self._groups = self._groups, {}
         self._pipelines.clear()
         return [fit for group in groups.values() for fit in group.fits]
@@ -160,8 +160,8 @@ class _CandidateGroup:
             self._refused = str(error)
         self._reasons: dict[Hashable, str | None] = {}
         self._folds: dict[int, int] = {}
-        self._prepared: Future[Any] | None = None
-        self._n_prepared = 0
+        self._summary: Future[Any] | None = None
+        self._n_summarized = 0
 
     def refused(self, fit: FitRequest) -> str | None:
         """Return why a fit must be made, or None if it may be scored."""
@@ -181,15 +181,15 @@ class _CandidateGroup:
         self.fits.append(fit)
         if fit.fold not in self._folds:
             self._folds[fit.fold] = len(self._folds)
-        elif self._prepared is None and not is_lazy(self._job.X) and self._gpu_client is None:
-            self._prepare()
+        elif self._summary is None and not is_lazy(self._job.X) and self._gpu_client is None:
+            self._summarize()
 
-    def _prepare(self) -> None:
+    def _summarize(self) -> None:
         """Start a thread that computes what all candidates have in common."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="skfleet-shared-fit")
         run = contextvars.copy_context().run
-        self._n_prepared = len(self._folds)
-        self._prepared = executor.submit(run, self._shared_fit.prepare, *self._data())
+        self._n_summarized = len(self._folds)
+        self._summary = executor.submit(run, self._shared_fit.summarize, *self._data())
         executor.shutdown(wait=False)
 
     def _data(self) -> tuple[Any, ...]:
@@ -199,12 +199,12 @@ class _CandidateGroup:
     def _scores(self, *args: Any) -> np.ndarray:
         """Return the scores of candidates, computed in this process or on GPU workers."""
         if self._gpu_client is None:
-            if self._prepared is not None and self._n_prepared == len(self._folds):
-                return _score(self._shared_fit, self._prepared.result(), *args)
-            return _prepare_and_score(self._shared_fit, *self._data(), *args)
+            if self._summary is not None and self._n_summarized == len(self._folds):
+                return _score(self._shared_fit, self._summary.result(), *args)
+            return _summarize_and_score(self._shared_fit, *self._data(), *args)
         with config_context(device="cuda"):
             if is_lazy(self._job.X):
-                return _prepare_and_score(self._shared_fit, *self._data(), *args)
+                return _summarize_and_score(self._shared_fit, *self._data(), *args)
             engine = fleet_engine(self._gpu_client)
         X, y, splits, n_slots = self._data()
         # row numbers of all splits would take more bytes than X
@@ -239,23 +239,23 @@ class _CandidateGroup:
         return results
 
 
-def _prepare_and_score(
+def _summarize_and_score(
     shared_fit: SharedFit, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *args: Any
 ) -> np.ndarray:
-    return _score(shared_fit, shared_fit.prepare(X, y, splits, n_slots), *args)
+    return _score(shared_fit, shared_fit.summarize(X, y, splits, n_slots), *args)
 
 
 def scores_or_error(*args: Any) -> np.ndarray | Exception:
     """Return the scores, or the exception: Dask logs what a task raises."""
     try:
-        return _prepare_and_score(*args)
+        return _summarize_and_score(*args)
     except Exception as error:
         return error
 
 
-def _score(shared_fit: SharedFit, prepared: Any, *args: Any) -> np.ndarray:
+def _score(shared_fit: SharedFit, summary: Any, *args: Any) -> np.ndarray:
     params, scorings, has_train_scores = args
-    return shared_fit.score(prepared, params, scorings, train_scores=has_train_scores)
+    return shared_fit.score(summary, params, scorings, train_scores=has_train_scores)
 
 
 def _scoring_names(
