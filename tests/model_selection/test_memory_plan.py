@@ -40,7 +40,11 @@ from skfleet.model_selection._dispatch._memory import (
     plan_memory,
     refit_bytes,
 )
-from skfleet.model_selection._dispatch._memory_gate import MemoryGate, MemoryShare, memory_share
+from skfleet.model_selection._dispatch._memory_gate import (
+    MemoryAllowance,
+    MemoryGate,
+    memory_allowance,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.random((3000, 60))
@@ -208,10 +212,10 @@ def test_gate_admits_what_fits_and_always_one():
 
 
 def test_share_is_that_of_the_process():
-    with memory_share(None, "tcp://a:1"), memory_share(None, "tcp://a:1"):
+    with memory_allowance(None, "tcp://a:1"), memory_allowance(None, "tcp://a:1"):
         pass
-    share = MemoryShare(10, {"tcp://a:1": 2, "tcp://b:1": 3})
-    with memory_share(share, "tcp://a:1"), memory_share(share, "tcp://a:1"):
+    allowance = MemoryAllowance(10, {"tcp://a:1": 2, "tcp://b:1": 3})
+    with memory_allowance(allowance, "tcp://a:1"), memory_allowance(allowance, "tcp://a:1"):
         pass
 
 

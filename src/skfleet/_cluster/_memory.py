@@ -30,10 +30,10 @@ LIMITS_SECONDS = 10.0
 def least_thread_memory(client: Client) -> float:
     """Return the memory limit of the smallest worker, less its imports, for each of its threads."""
     workers = scheduler_workers(client, LIMITS_SECONDS).values()
-    shares = [
+    per_thread = [
         (w["memory_limit"] - IMPORTED_BYTES) / w["nthreads"] for w in workers if w["memory_limit"]
     ]
-    return min(shares, default=math.inf)
+    return min(per_thread, default=math.inf)
 
 
 def worker_memory(client: Client, max_age: float = 0.0) -> dict[str, WorkerMemory]:

@@ -66,7 +66,7 @@ class ClassificationRows:
 
 @dataclass(frozen=True)
 class ClassLabels:
-    """Classes of the clusters of rows, with a share of random ones."""
+    """Classes of the clusters of rows, with a fraction of random ones."""
 
     clusters: RowClusters
     n_classes: int
@@ -126,7 +126,7 @@ def make_classification(
     n_clusters_per_class : int, default=2
         Number of clusters in a class.
     weights : array-like of shape (n_classes,) or (n_classes - 1,), default=None
-        Shares of the classes in the rows, equal by default. The last one may be left out.
+        Fractions of the classes in the rows, equal by default. The last one may be left out.
     flip_y : float, default=0.01
         Probability of a random class for a row.
     class_sep : float, default=1.0
@@ -196,7 +196,7 @@ def make_classification(
     shift = _check_per_column("shift", shift, n_features)
     scale = _check_per_column("scale", scale, n_features)
     check_seed("random_state", random_state)
-    shares = _class_shares(weights, n_classes)
+    fractions = _class_fractions(weights, n_classes)
     # Clusters: their centroids, as in scikit-learn, and how many rows each has.
     lengths = row_lengths(chunks, n_samples, n_features)
     rng = check_random_state(random_state)
@@ -204,7 +204,7 @@ def make_classification(
     centroids = _hypercube_vertices(n_clusters, n_informative, rng) * 2 * class_sep - class_sep
     if not hypercube:
         centroids *= rng.uniform(size=(n_clusters, 1)) * rng.uniform(size=(1, n_informative))
-    sizes = _cluster_sizes(n_samples, shares, n_clusters_per_class)
+    sizes = _cluster_sizes(n_samples, fractions, n_clusters_per_class)
     # All that is common to the rows is drawn here. It is small, and goes to every block.
     n_useful = n_informative + n_redundant
     order = np.arange(n_features)
@@ -275,8 +275,8 @@ def _check_per_column(name: str, value: Any, n_features: int) -> Any:
     return array
 
 
-def _class_shares(weights: Any, n_classes: int) -> np.ndarray:
-    """Return the share of each class, or raise."""
+def _class_fractions(weights: Any, n_classes: int) -> np.ndarray:
+    """Return the fraction of each class, or raise."""
     if weights is None:
         return np.full(n_classes, 1.0 / n_classes)
     if not hasattr(weights, "__len__") or len(weights) not in (n_classes - 1, n_classes):
@@ -284,17 +284,17 @@ def _class_shares(weights: Any, n_classes: int) -> np.ndarray:
             f"weights must be None or numbers for {n_classes} classes, or for all but the last. "
             f"Got {weights!r} instead."
         )
-    shares = np.asarray(weights, dtype=np.float64)
-    if len(shares) == n_classes - 1:
-        shares = np.append(shares, 1.0 - sum(weights))
-    if not (shares >= 0).all():
+    fractions = np.asarray(weights, dtype=np.float64)
+    if len(fractions) == n_classes - 1:
+        fractions = np.append(fractions, 1.0 - sum(weights))
+    if not (fractions >= 0).all():
         raise ValueError(f"weights must be between 0 and 1 in all. Got {weights!r} instead.")
-    return shares
+    return fractions
 
 
-def _cluster_sizes(n_samples: int, shares: Sequence[float], n_per_class: int) -> np.ndarray:
+def _cluster_sizes(n_samples: int, fractions: Sequence[float], n_per_class: int) -> np.ndarray:
     """Return the sizes of the clusters, which are those of scikit-learn."""
-    sizes = np.array([int(n_samples * share / n_per_class) for share in shares] * n_per_class)
+    sizes = np.array([int(n_samples * part / n_per_class) for part in fractions] * n_per_class)
     extra, larger = divmod(max(0, n_samples - sizes.sum()), len(sizes))
     return sizes + extra + (np.arange(len(sizes)) < larger)
 

@@ -67,7 +67,7 @@ def make_low_rank_matrix(
     effective_rank : int, default=10
         Approximate number of singular vectors that explain most of the data.
     tail_strength : float, default=0.5
-        Share of the fat tail in the singular values, between 0 and 1.
+        Fraction of the fat tail in the singular values, between 0 and 1.
     {random_state}
     {chunks}
     {as_frame}

@@ -78,7 +78,7 @@ def make_regression(
         If None, X is standard normal. A number is that of singular vectors that explain most of
         X, which is then of :func:`make_low_rank_matrix`.
     tail_strength : float, default=0.5
-        Share of the fat tail in the singular values, between 0 and 1, with `effective_rank`.
+        Fraction of the fat tail in the singular values, between 0 and 1, with `effective_rank`.
     noise : float, default=0.0
         Standard deviation of the noise of the targets.
     shuffle : bool, default=True

@@ -241,7 +241,7 @@ that is Pegasos with batches (Shalev-Shwartz et al., 2011). Steps of other losse
 could add up to more than the way to go, and diverge where columns correlate. So the slope of
 the batch's loss along the sum is measured at both ends, and of the sum as much taken as steps
 one after the other would come to, were each to change the slope alike: ``(1 - (1 - c / n)**n) /
-c`` of it for n rows and a slope that changes by its share c, and at least ``1 / n``, the mean.
+c`` of it for n rows and a slope that changes by its fraction c, and at least ``1 / n``, the mean.
 Up to a size that the curvature sets, batches go as far as their rows, from there on as far as
 one step (Ma, Bassily and Belkin, 2018, The power of interpolation). L1 penalties are
 cumulative, so that weights become zero (Tsuruoka, Tsujii and Ananiadou, 2009), and
@@ -270,7 +270,7 @@ batch_size : int or "auto", default="auto"
 alpha : float, default=0.0001
     Strength of the penalty; ``learning_rate="optimal"`` depends on it too.
 l1_ratio : float, default=0.15
-    Share of the L1 penalty in ``penalty="elasticnet"``, from 0 to 1.
+    Fraction of the L1 penalty in ``penalty="elasticnet"``, from 0 to 1.
 fit_intercept : bool, default=True
     Fit the intercept b; otherwise it stays what it is at the start, 0.
 max_iter : int, default=1000

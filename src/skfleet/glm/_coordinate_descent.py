@@ -315,12 +315,12 @@ class _PenalizedQuadratic:
             step, ends = _direction(system, slope)
             # How far each coefficient may go along the step before it changes its sign.
             shrinking = step * signs < 0
-            shares = np.where(shrinking, -coef[active] / np.where(shrinking, step, 1.0), np.inf)
-            first = int(np.argmin(shares))
-            if shares[first] >= 1 and (ends or shares[first] == np.inf):
+            fractions = np.where(shrinking, -coef[active] / np.where(shrinking, step, 1.0), np.inf)
+            first = int(np.argmin(fractions))
+            if fractions[first] >= 1 and (ends or fractions[first] == np.inf):
                 coef[active] += step
                 break
-            coef[active] += shares[first] * step
+            coef[active] += fractions[first] * step
             coef[active[first]] = 0.0
         return coef, True, n_systems, work
 
@@ -334,9 +334,9 @@ class _PenalizedQuadratic:
         if l1 == 0:
             return 0.0
         # Shrinks the residual to a feasible point of the dual problem.
-        share = min(1.0, l1 / largest) if largest > 0 else 1.0
-        gap = 0.5 * (1 + share**2) * (residual + l2 * coef @ coef)
-        gap += l1 * np.abs(coef).sum() - share * (problem.yy - problem.xy @ coef)
+        scale = min(1.0, l1 / largest) if largest > 0 else 1.0
+        gap = 0.5 * (1 + scale**2) * (residual + l2 * coef @ coef)
+        gap += l1 * np.abs(coef).sum() - scale * (problem.yy - problem.xy @ coef)
         return float(max(gap, 0.0))
 
 

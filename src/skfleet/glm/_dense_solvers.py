@@ -71,8 +71,8 @@ def solve_ridge_rows(
         elif len(design) < n_features:
             # Few rows: no matrix of the size of the products.
             left, values, right = linalg.svd(design, full_matrices=False)
-            shares = (values / (values**2 + a))[:, None]
-            solution = right.T @ (shares * (left.T @ target[:, is_target]))
+            factors = (values / (values**2 + a))[:, None]
+            solution = right.T @ (factors * (left.T @ target[:, is_target]))
         else:
             rows, targets = _with_penalty(design, target[:, is_target], a)
             scale = _lengths(rows)

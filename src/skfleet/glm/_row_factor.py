@@ -161,11 +161,11 @@ def _slice_factor(X: Matrix, y: Array, w: Array | None, low: int, high: int) -> 
 def combine_row_factors(a: RowFactor, b: RowFactor) -> RowFactor:
     """Combine the factors of two blocks; the difference of their means adds one row."""
     weight = a.weight + b.weight
-    share = b.weight / nonzero_weight(weight)
+    fraction = b.weight / nonzero_weight(weight)
     dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean
-    between = (a.weight * share) ** 0.5 * hstack([dx[None, :], dy[None, :]])
+    between = (a.weight * fraction) ** 0.5 * hstack([dx[None, :], dy[None, :]])
     rows = _reduced(vstack([a.rows, b.rows, between]))
-    return RowFactor(weight, a.x_mean + share * dx, a.y_mean + share * dy, rows)
+    return RowFactor(weight, a.x_mean + fraction * dx, a.y_mean + fraction * dy, rows)
 
 
 def _reduced(rows: ArrayT) -> ArrayT:

@@ -181,7 +181,7 @@ class _SGDUpdater:
         self.positive = None if targets.positive is None else asarray_like(targets.positive, X)
         sides = targets.side_weights
         self.sides = None if sides is None else [asarray_like(side, X) for side in sides]
-        self.intercept_share = SPARSE_INTERCEPT_RATE if is_sparse(X) else 1.0
+        self.intercept_rate = SPARSE_INTERCEPT_RATE if is_sparse(X) else 1.0
 
         n_rows = X.shape[0]
         rate = np.atleast_1d(weights.rate)
@@ -216,25 +216,25 @@ class _SGDUpdater:
             y = 2 * xp.astype(y == self.positive, p.dtype) - 1
         if config.track_objective:
             self._add_to_objective(loss.value(y, p, config.epsilon), n_rows)
-        share = None if weight is None else weight[:, None]
+        row_weights = None if weight is None else weight[:, None]
         if self.sides is not None:
             own = xp.where(y > 0, *self.sides)
-            share = own if share is None else own * share
+            row_weights = own if row_weights is None else own * row_weights
         # The steps along the rows: gradient times rate, or of a passive-aggressive length.
-        gradient = self._loss_gradient(y, p, share)
+        gradient = self._loss_gradient(y, p, row_weights)
         if config.is_passive_aggressive:
             length = self._passive_aggressive_length(rows, loss.value(y, p, config.epsilon))
-            length = length if share is None else length * share
+            length = length if row_weights is None else length * row_weights
             change = -xp.sign(gradient) * length * self.steps[batch, ...]
         else:
             change = -gradient * self.steps[batch, ...]
         # Summed over the batch, which is one step where rows alone would have made many.
         move = (rows.T @ change).T
-        shift = xp.sum(change, axis=0) * (self.intercept_share if config.fit_intercept else 0.0)
+        shift = xp.sum(change, axis=0) * (self.intercept_rate if config.fit_intercept else 0.0)
         # The step of a single row needs no limit: it is scikit-learn's.
         if config.is_limited and n_rows > 1:
             ahead = rows @ move.T + shift
-            gradient_ahead = self._loss_gradient(y, p + ahead, share)
+            gradient_ahead = self._loss_gradient(y, p + ahead, row_weights)
             fraction = self._step_fraction(gradient, gradient_ahead, ahead, n_rows)
             move, shift = move * fraction[:, None], shift * fraction
         # The L2 penalty is a decay of the weights, of which `steps` has the part after each row.
@@ -247,11 +247,11 @@ class _SGDUpdater:
         if config.l1:
             self._apply_l1(self.l1_due[step, ...], has_values(rows))
 
-    def _loss_gradient(self, y: Array, p: Array, share: Array | None) -> Array:
+    def _loss_gradient(self, y: Array, p: Array, row_weights: Array | None) -> Array:
         """Return the derivative of the rows' losses, weighted."""
         gradient = SGD_LOSSES[self.config.loss].gradient(y, p, self.config.epsilon)
         gradient = self.xp.minimum(self.xp.maximum(gradient, -MAX_SLOPE), MAX_SLOPE)
-        return gradient if share is None else gradient * share
+        return gradient if row_weights is None else gradient * row_weights
 
     def _passive_aggressive_length(self, rows: Matrix, value: Array) -> Array:
         """Return the length of a passive-aggressive step along a row."""
@@ -267,9 +267,10 @@ class _SGDUpdater:
     ) -> Array:
         """Return the fraction of the summed steps that sequential steps would add up to.
 
-        Along the sum the loss's slope changes from `before` to `after`, by a share `bend` of it. So
-        by the share bend / n with each of n steps, which makes the sum of their lengths a geometric
-        series. It is 1 where the loss hardly bends, and at least 1 / n: one step for their mean.
+        Along the sum the loss's slope changes from `before` to `after`, by a fraction `bend` of it.
+        So by the fraction bend / n with each of n steps, which makes the sum of their lengths a
+        geometric series. It is 1 where the loss hardly bends, and at least 1 / n: one step for
+        their mean.
         """
         xp = self.xp
         before, after = (
@@ -293,9 +294,10 @@ class _SGDUpdater:
     def _average(self, n_rows: int) -> None:
         """Update the averaged weights, once for each row since averaging began."""
         n_averaged = self.t - self.config.average
-        share = min(n_rows, n_averaged) / n_averaged
-        self.mean_coef = self.mean_coef + share * (self.coef - self.mean_coef)
-        self.mean_intercept = self.mean_intercept + share * (self.intercept - self.mean_intercept)
+        fraction = min(n_rows, n_averaged) / n_averaged
+        self.mean_coef = self.mean_coef + fraction * (self.coef - self.mean_coef)
+        shift = self.intercept - self.mean_intercept
+        self.mean_intercept = self.mean_intercept + fraction * shift
 
     def _apply_l1(self, l1_due: Array, has_values_in_batch: np.ndarray | None) -> None:
         """Apply the due L1 penalty to the coefficients of columns with values."""

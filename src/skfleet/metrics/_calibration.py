@@ -77,7 +77,7 @@ def _add_counts(a: Bins, b: Bins) -> Bins:
 
 
 def _curve(pos_label: Any, bins: Bins) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares of positives and the mean probabilities of the bins that have rows."""
+    """Return the fractions of positives and the mean probabilities of the bins that have rows."""
     # Has scikit-learn raise for the labels and the range, on rows that cost nothing.
     labels = np.resize(bins.labels, max(2, len(bins.labels)))
     ends = np.resize([bins.low, bins.high], len(labels))

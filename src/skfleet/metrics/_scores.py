@@ -363,17 +363,17 @@ top_k_accuracy_score = _of_labels(
 )
 
 explained_variance_score = _explained(
-    "explained_variance_score", "Share of the targets' variance that is explained.", centred=True
+    "explained_variance_score", "Fraction of the targets' variance that is explained.", centred=True
 )
 r2_score = _explained("r2_score", "Coefficient of determination.", centred=False)
 d2_absolute_error_score = _pinball_fraction(
-    "d2_absolute_error_score", "Share of the absolute error of the median that is explained."
+    "d2_absolute_error_score", "Fraction of the absolute error of the median that is explained."
 )
 d2_pinball_score = _pinball_fraction(
-    "d2_pinball_score", "Share of the pinball loss of the targets' quantile that is explained."
+    "d2_pinball_score", "Fraction of the pinball loss of the targets' quantile that is explained."
 )
 d2_tweedie_score = _public(
-    "d2_tweedie_score", "Share of a Tweedie deviance that is explained.", _TARGETS, _MEAN_PASS
+    "d2_tweedie_score", "Fraction of a Tweedie deviance that is explained.", _TARGETS, _MEAN_PASS
 )
 METRICS["d2_tweedie_score"] = lambda options, weighted, labels: d2_reduction(**options)
 max_error = _public("max_error", "Largest absolute error.", _TARGETS, _MEAN_PASS)
@@ -409,7 +409,7 @@ precision_recall_curve = _curve(
 roc_curve = _curve("roc_curve", "False positive and true positive rates over the thresholds.")
 calibration_curve = _public(
     "calibration_curve",
-    "Share of positives and mean probability, in bins of the probability.",
+    "Fraction of positives and mean probability, in bins of the probability.",
     _SCORES,
     _BIN_PASSES,
     "tuple of arrays",

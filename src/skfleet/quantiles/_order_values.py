@@ -294,20 +294,20 @@ class _ColumnSearch:
         Its half width is some standard deviations of a rank in the sample.
         """
         # The rank of each target is known within its gap between knots. Of the gap's values the
-        # sample has some, whose weight has a standard deviation about that share.
+        # sample has some, whose weight has a standard deviation about that fraction.
         t = targets[self.pending]
         gap, first, end, low, high = self._gaps(t)
         squares = total = self._weight_of(end) - self._weight_of(first)
         if self.weights is not None:
             squares = np.concatenate([[0.0], np.cumsum(self.weights**2)])
             squares = squares[end] - squares[first]
-        # A gap without weight has no share: NaN becomes 0 below.
+        # A gap without weight has no fraction: NaN becomes 0 below.
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.clip((t - low) / (high - low), 0.0, 1.0)
-            spread = deviations * np.sqrt(share * (1 - share) * squares)
+            fraction = np.clip((t - low) / (high - low), 0.0, 1.0)
+            spread = deviations * np.sqrt(fraction * (1 - fraction) * squares)
             spread += MARGIN * np.where(total > 0, squares / total, 0.0)
         # Ends one value further out than the spread; beyond the sample, the gap's own knots.
-        middle = self._weight_of(first) + np.nan_to_num(share) * total
+        middle = self._weight_of(first) + np.nan_to_num(fraction) * total
         left = self._place_of(middle - spread, "right") - 2
         right = self._place_of(middle + spread)
         # the ends of a bracket: values of the sample, or the knots about the gap

@@ -399,7 +399,7 @@ def test_a_checkpoint_is_gone_on_from(on_ranks, rows, tmp_path):
 
 @slow_on_two_ranks
 def test_rows_that_do_not_fit_are_binned_on_the_disk(fleet, rows, monkeypatch, caplog):
-    monkeypatch.setattr("skfleet.estimators.boosting._boosted_estimator.MEMORY_SHARE", 1e-9)
+    monkeypatch.setattr("skfleet.estimators.boosting._boosted_estimator.MEMORY_FRACTION", 1e-9)
     X, y = rows["X"], rows["y"]
     ours = XGBRegressor(**ROUNDS).fit(chunked(X), chunked(y))
     assert "do not fit into the memory" in caplog.text

@@ -344,8 +344,8 @@ class ProcessLauncher:
         if has_shared_subgraph(list(blocks)):  # goes to the cluster in one graph, placed by Dask
             tasks = self.engine.map(_store, blocks, limit, name="store-block")
             return [_stored(block, task) for block, task in zip(blocks, tasks, strict=True)]
-        shares = np.cumsum(self.threads) / sum(self.threads)
-        ranks = np.searchsorted(shares, (np.arange(n) + 0.5) / n)
+        fractions = np.cumsum(self.threads) / sum(self.threads)
+        ranks = np.searchsorted(fractions, (np.arange(n) + 0.5) / n)
         stored = [self._store_on(*pair) for pair in zip(blocks, ranks.tolist(), strict=True)]
         return self.restore(stored)
 

@@ -37,8 +37,8 @@ OWN_PARAMETERS = ("checkpoint", "checkpoint_interval", "timeout", "max_retries")
 # Rows of fewer bytes are fitted by the library itself, on one worker; and of the blocks of unknown
 # size, which that worker loads one after the other until they are too large.
 ONE_WORKER_BYTES, MAX_SMALL_BLOCKS = 16 * 2**20, 8
-# Share of a worker's memory that a rank may take.
-MEMORY_SHARE = 0.8
+# Fraction of a worker's memory that a rank may take.
+MEMORY_FRACTION = 0.8
 
 
 class BoostedEstimator(DocumentationLink):
@@ -278,14 +278,14 @@ class BoostedEstimator(DocumentationLink):
             n_rows = -(-stored.n_rows * n_threads // sum(threads)) + n_eval
             n_bytes = self._binned_bytes(n_rows, width, n_outputs, density) + 2 * block
             logger.debug("a rank takes about %.0f MB of %.0f", n_bytes / 1e6, limit / 1e6)
-            if n_bytes > MEMORY_SHARE * limit:
+            if n_bytes > MEMORY_FRACTION * limit:
                 return False
         return True
 
     def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int, density: float) -> float:
         """Return an estimate of the memory that a rank's binned rows take in training.
 
-        `density` is the share of values that are not missing.
+        `density` is the fraction of values that are not missing.
         """
         raise NotImplementedError
 

@@ -17,8 +17,8 @@ from skfleet._linalg import is_sparse, row_bytes
 from skfleet._validation import unique_values
 from skfleet.blocks import Block, BlockRef, is_frame, open_block, slice_rows
 
-# A cut between ranks is moved to the border of a block within this share of a rank's rows.
-SNAP_SHARE = 0.1
+# A cut between ranks is moved to the border of a block within this fraction of a rank's rows.
+SNAP_FRACTION = 0.1
 # Rows at each end of a block by which a checkpoint tells it from others, beside all of y.
 N_CHECKED = 10
 
@@ -220,7 +220,7 @@ def deal_rows(
             cuts.append(int(allowed[np.argmin(np.abs(allowed - target))]))
             continue
         cut = int(borders[np.argmin(np.abs(borders - target))])
-        if abs(cut - target) > SNAP_SHARE * n_rows / n_ranks:
+        if abs(cut - target) > SNAP_FRACTION * n_rows / n_ranks:
             cut = round(target)
         cuts.append(min(max(cut, low), high))
     cuts.append(n_rows)

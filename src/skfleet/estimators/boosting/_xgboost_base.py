@@ -31,7 +31,7 @@ logger = logging.getLogger("skfleet.estimators")
 
 # Memory of a process that has loaded XGBoost.
 PROCESS_BYTES = 150_000_000
-# The share of values from which on XGBoost stores a column as a dense one (`sparse_threshold`).
+# The fraction of values from which on XGBoost stores a column as a dense one (`sparse_threshold`).
 MIN_COLUMN_DENSITY = 0.2
 
 TREE_METHODS, BOOSTERS = (None, "auto", "hist"), (None, "gbtree", "dart")

@@ -292,12 +292,12 @@ class MiniBatchKMeans(CenterModel):
             return fixed_centers if mean is None else fixed_centers - mean
         best, min_inertia = None, np.inf
         X = with_int32_indices(X) if mean is None else X - mean.astype(X.dtype)
-        share = None if weight is None else weight / weight.sum()
+        probabilities = None if weight is None else weight / weight.sum()
         n_rows = X.shape[0] if weight is None else np.count_nonzero(weight)
         for _ in range(n_inits):
             if self.init == "random" or n_rows < self.n_clusters:
                 repeat = n_rows < self.n_clusters
-                candidate = X[rng.choice(X.shape[0], self.n_clusters, repeat, share)]
+                candidate = X[rng.choice(X.shape[0], self.n_clusters, repeat, probabilities)]
             else:
                 options = {"sample_weight": weight, "random_state": rng}
                 candidate, _ = kmeans_plusplus(X, self.n_clusters, **options)

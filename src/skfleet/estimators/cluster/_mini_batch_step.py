@@ -102,9 +102,9 @@ class MiniBatchConvergence:
             return None  # the inertia of the start
         inertia = after.inertia / self.batch_size
         # scikit-learn's smoothing, whose span is the batches of an epoch.
-        share = min(2 * self.batch_size / (self.n_rows + 1), 1.0)
+        fraction = min(2 * self.batch_size / (self.n_rows + 1), 1.0)
         previous = inertia if self.ewa_inertia is None else self.ewa_inertia
-        self.ewa_inertia = previous + share * (inertia - previous)
+        self.ewa_inertia = previous + fraction * (inertia - previous)
         if self.tol > 0 and np.sum((after.centers - before.centers) ** 2) <= self.tol:
             return "small centers change"
         is_better = self.ewa_inertia < self.ewa_inertia_min

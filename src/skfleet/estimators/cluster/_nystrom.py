@@ -17,7 +17,7 @@ from skfleet.estimators.cluster._affinity import Affinity, row_pieces
 # Directions of the landmarks' affinity, or of the features' Gram matrix, with a smaller share of
 # the largest eigenvalue are rounding.
 MIN_EIGENVALUE = 1e-10
-# Degrees below this share of their terms are rounding.
+# Degrees below this fraction of their terms are rounding.
 MIN_DEGREE = 1e-14
 
 

@@ -76,7 +76,7 @@ class IncrementalPCA(BasePCA):
     explained_variance_ : ndarray of shape (n_components_,)
         Variance along each.
     explained_variance_ratio_ : ndarray of shape (n_components_,)
-        The same as a share of the variance of all columns.
+        The same as a fraction of the variance of all columns.
     singular_values_ : ndarray of shape (n_components_,)
         Singular values that go with the components.
     mean_ : ndarray of shape (n_features,)
@@ -208,10 +208,10 @@ class IncrementalPCA(BasePCA):
         n_rows = state.columns.n_rows
         squares = state.values**2
         with np.errstate(invalid="ignore", divide="ignore"):
-            variance, shares = squares / max(n_rows - 1, 1), squares / state.columns.squares.sum()
+            variance, ratios = squares / max(n_rows - 1, 1), squares / state.columns.squares.sum()
         # In double precision for rows in single too, as in scikit-learn.
         self.components_, self.singular_values_ = state.vectors, state.values
-        self.explained_variance_, self.explained_variance_ratio_ = variance, shares
+        self.explained_variance_, self.explained_variance_ratio_ = variance, ratios
         self.mean_, self.var_ = state.columns.mean, state.columns.squares / n_rows
         self.noise_variance_ = state.noise
         self.n_components_, self.n_samples_seen_ = len(state.vectors), np.float64(n_rows)

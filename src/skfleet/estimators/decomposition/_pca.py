@@ -43,8 +43,8 @@ class PCA(BasePCA):
     Parameters
     ----------
     n_components : int, float, "mle" or None, default=None
-        Number of components to keep: a number; the fewest that explain more than this share of the
-        variance, for a float between 0 and 1; by Minka's estimate (2000, Automatic choice of
+        Number of components to keep: a number; the fewest that explain more than this fraction of
+        the variance, for a float between 0 and 1; by Minka's estimate (2000, Automatic choice of
         dimensionality for PCA), for "mle"; or all, for None.
     copy : bool, default=True
         Ignored, present for compatibility with scikit-learn: X is never modified.
@@ -65,7 +65,7 @@ class PCA(BasePCA):
         how many to keep; else ``"randomized"``, or ``"arpack"`` for sparse rows.
     tol : float, default=0.0
         For ``"arpack"`` and ``"randomized"``: stop once no component's residual is more than this
-        share of its eigenvalue. For 0, 1e-10.
+        fraction of its eigenvalue. For 0, 1e-10.
     iterated_power : int or "auto", default="auto"
         For ``"randomized"``: the most power iterations, each a pass. "auto" is 7 for fewer
         components than a tenth of the lesser of rows and columns, else 4.
@@ -80,7 +80,7 @@ class PCA(BasePCA):
     explained_variance_ : ndarray of shape (n_components_,)
         Variance along each, with one degree of freedom taken off.
     explained_variance_ratio_ : ndarray of shape (n_components_,)
-        The same as a share of the variance of all columns.
+        The same as a fraction of the variance of all columns.
     singular_values_ : ndarray of shape (n_components_,)
         Singular values of the rows about their mean.
     mean_ : ndarray of shape (n_features,)
@@ -265,9 +265,9 @@ class PCA(BasePCA):
         elif n == "mle":
             n = minka_rank(variance, n_rows)
         elif not self._is_count():
-            # As in scikit-learn: the fewest components that explain more than this share.
-            shares = np.cumsum(variance / total if total else variance)
-            n = min(int(np.searchsorted(shares, n, side="right")) + 1, least)
+            # As in scikit-learn: the fewest components that explain more than this fraction.
+            ratios = np.cumsum(variance / total if total else variance)
+            n = min(int(np.searchsorted(ratios, n, side="right")) + 1, least)
         if n == least:
             noise = 0.0
         # All eigenvalues: the noise is the mean of the others. Some: what they leave of the trace.

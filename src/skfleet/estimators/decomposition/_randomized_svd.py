@@ -39,12 +39,12 @@ def first_sketch(block: Block, basis: np.ndarray) -> FirstSketch:
 def combine_first_sketches(a: FirstSketch, b: FirstSketch) -> FirstSketch:
     """Combine the sketches of two blocks (Chan, Golub and LeVeque, 1983)."""
     n_rows = a.columns.n_rows + b.columns.n_rows
-    share = b.columns.n_rows / n_rows
+    fraction = b.columns.n_rows / n_rows
     delta, delta_product = b.columns.mean - a.columns.mean, b.mean_product - a.mean_product
     product = a.product + b.product
-    product += a.columns.n_rows * share * delta[:, None] * delta_product[None, :]
+    product += a.columns.n_rows * fraction * delta[:, None] * delta_product[None, :]
     columns = combine_moments(a.columns, b.columns)
-    return FirstSketch(columns, a.mean_product + share * delta_product, product)
+    return FirstSketch(columns, a.mean_product + fraction * delta_product, product)
 
 
 def sketch(block: Block, basis: np.ndarray, mean: Any) -> Any:
@@ -63,7 +63,7 @@ class LeadingVectors(NamedTuple):
     values: np.ndarray
     vectors: np.ndarray
     n_iter: int
-    residual: float  # the largest of the vectors' residuals, each as a share of its eigenvalue
+    residual: float  # the largest of the vectors' residuals, each as a fraction of its eigenvalue
 
 
 def leading_singular_vectors(

@@ -49,7 +49,7 @@ class TruncatedSVD(Projector):
     {randomized_svd}
     tol : float, default=0.0
         For ``"arpack"`` and ``"randomized"``: stop once no component's residual is more than this
-        share of its eigenvalue. For 0, 1e-10.
+        fraction of its eigenvalue. For 0, 1e-10.
     {device}
 
     Attributes
@@ -59,7 +59,7 @@ class TruncatedSVD(Projector):
     explained_variance_ : ndarray of shape (n_components,)
         Variance of the rows' places along each.
     explained_variance_ratio_ : ndarray of shape (n_components,)
-        The same as a share of the variance of all columns.
+        The same as a fraction of the variance of all columns.
     singular_values_ : ndarray of shape (n_components,)
         Singular values, in decreasing order.
     n_iter_ : int
@@ -126,10 +126,10 @@ class TruncatedSVD(Projector):
         # The mean of the projections is the projected mean, so their variance takes no pass.
         variance = np.maximum(values**2 / svd.n_rows - (vectors @ svd.mean) ** 2, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            shares = variance / (svd.squares / svd.n_rows)
+            ratios = variance / (svd.squares / svd.n_rows)
         self.components_ = vectors.astype(rows.dtype)
         self.explained_variance_ = variance.astype(rows.dtype)
-        self.explained_variance_ratio_ = shares.astype(rows.dtype)
+        self.explained_variance_ratio_ = ratios.astype(rows.dtype)
         self.singular_values_ = values.astype(rows.dtype)
         self.n_iter_ = svd.n_iter
         return self

@@ -114,7 +114,7 @@ class ForestEstimator(FleetEstimator):
 
     def _fit_example(self, y: np.ndarray, **params: Any) -> Any:
         """Return scikit-learn's forest, fitted on artificial rows."""
-        if self.bootstrap:  # it would warn of a small share of these few rows
+        if self.bootstrap:  # it would warn of a small fraction of these few rows
             params["max_samples"] = None
         example = stock_estimator(self, n_jobs=None, verbose=0, warm_start=False, **params)
         return example.fit(np.zeros((len(y), self.n_features_in_)), y)
@@ -226,7 +226,7 @@ class ForestClassifier(ForestEstimator):
     """Base of the forests that classify."""
 
     def predict_proba(self, X: Rows) -> Answer:
-        """Return the probability of each label, the mean of the trees' shares.
+        """Return the probability of each label, the mean of the trees' fractions.
 
         {X_returns}
         p : ndarray or Dask collection of shape (n_samples, n_classes), or a list of these

@@ -12,15 +12,15 @@ import numpy as np
 from skfleet._sklearn_private import bootstrap_indices
 from skfleet.blocks import RowSet
 
-# The share of a worker's memory for the rows of a group: twice that while they are joined, and room
-# for those of another group.
-MEMORY_SHARE = 0.25
+# The fraction of a worker's memory for the rows of a group: twice that while they are joined, and
+# room for those of another group.
+MEMORY_FRACTION = 0.25
 # Bytes per row of its weight, and of what scikit-learn's tree holds of it.
 TREE_BYTES = 48
-# A tree that draws at most this share of its group's rows is fitted on a copy of its own.
-OWN_ROWS_SHARE = 0.5
-# A group that draws this share of all rows takes all of them: its rows need not be drawn twice.
-ALL_ROWS_SHARE = 0.8
+# A tree that draws at most this fraction of its group's rows is fitted on a copy of its own.
+OWN_ROWS_FRACTION = 0.5
+# A group that draws this fraction of all rows takes all of them: its rows need not be drawn twice.
+ALL_ROWS_FRACTION = 0.8
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Bootstrap:
         """Return the numbers of the rows that a tree draws, in scikit-learn's order."""
         return bootstrap_indices(tree.random_state, self.n_rows, self.n_drawn, weights)
 
-    def expected_share(self, n_trees: int) -> float:
-        """Return the share of the rows that some trees draw at least once, at most.
+    def expected_fraction(self, n_trees: int) -> float:
+        """Return the fraction of the rows that some trees draw at least once, at most.
 
         Weights only make it smaller.
         """
@@ -45,8 +45,8 @@ class Bootstrap:
 
     def row_set(self, trees: Sequence[Any], weights: np.ndarray | None, max_rows: int) -> RowSet:
         """Return the rows that any of the trees draws, or all where these are nearly as many."""
-        share = self.expected_share(len(trees))
-        if self.n_drawn is None or (share > ALL_ROWS_SHARE and self.n_rows <= max_rows):
+        fraction = self.expected_fraction(len(trees))
+        if self.n_drawn is None or (fraction > ALL_ROWS_FRACTION and self.n_rows <= max_rows):
             return RowSet(self.n_rows, [(0, self.n_rows)])
         is_drawn = np.zeros(self.n_rows, dtype=bool)
         for tree in trees:
@@ -66,13 +66,13 @@ def threads_of_worker(engine: Any) -> int:
 
 def max_rows_of_group(memory: int, row_bytes: float, n_threads: int) -> int:
     """Return how many rows a worker may hold for a group of trees, and for each in training."""
-    of_tree = OWN_ROWS_SHARE * row_bytes + TREE_BYTES
-    return int(MEMORY_SHARE * memory / (row_bytes + n_threads * of_tree))
+    of_tree = OWN_ROWS_FRACTION * row_bytes + TREE_BYTES
+    return int(MEMORY_FRACTION * memory / (row_bytes + n_threads * of_tree))
 
 
 def check_memory(bootstrap: Bootstrap, max_rows: int) -> None:
     """Raise unless a worker can hold the rows of a single tree."""
-    n_rows = math.ceil(bootstrap.n_rows * bootstrap.expected_share(1))
+    n_rows = math.ceil(bootstrap.n_rows * bootstrap.expected_fraction(1))
     if n_rows <= max_rows:
         return
     if bootstrap.n_drawn is None:
@@ -93,9 +93,9 @@ def group_trees(
 ) -> Iterator[Sequence[Any]]:
     """Yield consecutive trees: at least a group for each worker, of rows that it can hold."""
     size = -(-len(trees) // n_workers)
-    share = max_rows / bootstrap.n_rows
-    if bootstrap.n_drawn is not None and share < 1:
-        in_memory = -math.log1p(-share) * bootstrap.n_rows / bootstrap.n_drawn
+    fraction = max_rows / bootstrap.n_rows
+    if bootstrap.n_drawn is not None and fraction < 1:
+        in_memory = -math.log1p(-fraction) * bootstrap.n_rows / bootstrap.n_drawn
         size = max(1, min(size, int(in_memory)))
     for low in range(0, len(trees), size):
         yield trees[low : low + size]

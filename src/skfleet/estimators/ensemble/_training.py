@@ -24,7 +24,7 @@ from skfleet.engine import (
     log_pass,
 )
 from skfleet.estimators.ensemble._groups import (
-    OWN_ROWS_SHARE,
+    OWN_ROWS_FRACTION,
     Bootstrap,
     check_memory,
     group_trees,
@@ -34,7 +34,7 @@ from skfleet.estimators.ensemble._groups import (
 )
 from skfleet.estimators.ensemble._survey import ForestSurvey, as_outputs, as_tree_rows
 
-# Parameters that are a number of rows or a share of all, and their least number.
+# Parameters that are a number of rows or a fraction of all, and their least number.
 _LEAST_COUNTS = {"min_samples_leaf": 1, "min_samples_split": 2}
 
 
@@ -72,14 +72,14 @@ class TreeTask(NamedTuple):
                 positions = np.searchsorted(rows.numbers, positions)
             own = np.flatnonzero(np.bincount(positions, minlength=len(y)))
             # A tree of few of the rows is fitted on these alone, not on all with weights of 0.
-            if len(own) <= OWN_ROWS_SHARE * len(y):
+            if len(own) <= OWN_ROWS_FRACTION * len(y):
                 positions = np.searchsorted(own, positions)
                 own = np.append(own, np.arange(rows.n_rows, len(y)))
                 X, y = with_int32_indices(take_rows(X, own)), y[own]
             weight = np.bincount(positions, minlength=len(y)).astype(np.float64)
             if self.is_balanced:
                 weight *= compute_sample_weight("balanced", y, indices=positions)
-        # Shares are of all rows, of which a worker has a part.
+        # Fractions are of all rows, of which a worker has a part.
         params = tree.get_params(deep=False)
         n_rows = self.bootstrap.n_rows
         counts = {k: _as_count(params[k], n_rows, least) for k, least in _LEAST_COUNTS.items()}
@@ -88,7 +88,7 @@ class TreeTask(NamedTuple):
 
 
 def _as_count(value: Any, n_rows: int, least: int) -> int:
-    """Return the number that a share of all rows stands for."""
+    """Return the number that a fraction of all rows stands for."""
     return int(value) if isinstance(value, Integral) else max(least, math.ceil(value * n_rows))
 
 

@@ -80,7 +80,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     alpha : float, default=1.0
         Strength of the penalties, at least 0.
     l1_ratio : float, default=0.5
-        Share of the L1 penalty, from 0 to 1.
+        Fraction of the L1 penalty, from 0 to 1.
     {elastic_net_gram}
     max_iter : int, default=1000
         The most sweeps over the coefficients.

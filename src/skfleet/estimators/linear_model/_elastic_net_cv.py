@@ -43,7 +43,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
     Parameters
     ----------
     l1_ratio : float or list of float, default=0.5
-        Shares of the L1 penalty to try, from 0 to 1.
+        Fractions of the L1 penalty to try, from 0 to 1.
     {elastic_net_cv_path}
     cv : int, splitter or iterable, default=None
         Folds, 5 if None; the first ones hold the first rows. A splitter of scikit-learn's, or pairs
@@ -58,7 +58,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
     alpha_ : float
         The strength chosen.
     l1_ratio_ : float
-        The share chosen.
+        The ratio chosen.
     coef_ : ndarray of shape (n_features,)
         Coefficients, fitted to all rows.
     intercept_ : float
@@ -75,7 +75,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
 
     Notes
     -----
-    One pass over the rows for all folds, alphas and shares (rows in blocks of unknown length are
+    One pass over the rows for all folds, alphas and ratios (rows in blocks of unknown length are
     counted before): products are summed by fold, a fold's model comes from those of the others, and
     its error from its own. A worker keeps a Gram matrix of n_features x n_features float64 numbers
     for each fold that its rows touch; n of them are sent to the client for n folds.

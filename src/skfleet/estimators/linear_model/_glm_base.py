@@ -120,7 +120,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
     @run_on_device
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
-        """Return the share of the deviance that is explained, D squared, in one pass.
+        """Return the fraction of the deviance that is explained, D squared, in one pass.
 
         Parameters
         ----------

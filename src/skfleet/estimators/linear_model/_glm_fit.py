@@ -94,8 +94,8 @@ def first_pass(
     with engine.persist(rows) as rows:
         rows = with_row_offsets(engine, rows)
         use_sample = use_sample and (engine.is_out_of_core(rows) or not _is_on_device(rows))
-        share = _sample_size(rows) / max(rows.n_rows or 0, 1) if use_sample else 0.0
-        summary = map_reduce(engine, Reduction(summarize, combine_summaries), rows, share, check)
+        fraction = _sample_size(rows) / max(rows.n_rows or 0, 1) if use_sample else 0.0
+        summary = map_reduce(engine, Reduction(summarize, combine_summaries), rows, fraction, check)
         rows = replace(rows, checked=True)
         scaling = _scaling(summary, rows.dtype, centred=fit_intercept and not rows.is_sparse)
         yield SummarizedData(engine, rows, summary, scaling)

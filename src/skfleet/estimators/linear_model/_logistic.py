@@ -47,7 +47,7 @@ PENALTY_IS_OLD = (
     "instead of penalty='l2', l1_ratio=1 instead of penalty='l1', l1_ratio set to a float between "
     "0 and 1 instead of penalty='elasticnet', and C=np.inf instead of penalty=None."
 )
-NO_SHARE_IS_OLD = (
+NO_RATIO_IS_OLD = (
     "'l1_ratio=None' was deprecated in version 1.8 and will trigger an error in 1.10. Use "
     "0<=l1_ratio<=1 instead."
 )
@@ -74,12 +74,12 @@ class LogisticRegression(CallbackSupportMixin, SparseCoefficients, LinearClassif
     C : float, default=1.0
         Inverse strength of the penalty; ``np.inf`` for none.
     l1_ratio : float, default=0.0
-        Share of the L1 penalty, from 0 (L2) to 1 (L1). None is deprecated in scikit-learn.
+        Fraction of the L1 penalty, from 0 (L2) to 1 (L1). None is deprecated in scikit-learn.
     dual : bool, default=False
         True is a request for the same optimum, only with ``solver="liblinear"`` and an L2 penalty.
     tol : float, default=1e-4
         Stop when no condition of an optimum is violated by more than `tol` times the largest
-        violation of the model that only knows the shares of the classes, with columns at unit
+        violation of the model that only knows the fractions of the classes, with columns at unit
         deviation: the scale of a column plays no part, other than in scikit-learn.
     fit_intercept : bool, default=True
         Fit the intercept b; otherwise it is 0.
@@ -95,8 +95,8 @@ class LogisticRegression(CallbackSupportMixin, SparseCoefficients, LinearClassif
         "lbfgs", "newton-cg" and "newton-cholesky" choose the method; "liblinear", "sag" and "saga"
         mean "auto". The default is another than scikit-learn's.
     max_iter : int, default=100
-        The most iterations. With 0, the model only knows the shares of the classes, where solvers
-        start.
+        The most iterations. With 0, the model only knows the fractions of the classes, where
+        solvers start.
     verbose : int, default=0
         Above 0, show the passes over the rows on a bar (:func:`skfleet.config_context`), and print
         which solver ran, its iterations and whether it converged.
@@ -268,28 +268,28 @@ class LogisticRegression(CallbackSupportMixin, SparseCoefficients, LinearClassif
 
     def _penalty(self) -> tuple[float, float]:
         """Return C and the L1 ratio, with scikit-learn's deprecation warnings."""
-        penalty, share = self.penalty, 0.0 if self.l1_ratio is None else self.l1_ratio
+        penalty, l1_ratio = self.penalty, 0.0 if self.l1_ratio is None else self.l1_ratio
         if penalty != "deprecated":
             warn(PENALTY_IS_OLD, FutureWarning)
         elif self.l1_ratio is None:
-            warn(NO_SHARE_IS_OLD, FutureWarning)
+            warn(NO_RATIO_IS_OLD, FutureWarning)
         if penalty in ("l1", "l2"):
-            if 0 < share < 1:
+            if 0 < l1_ratio < 1:
                 message = "l1_ratio parameter is only used when penalty is 'elasticnet'. Got "
                 warn(f"{message}(penalty={penalty})")
             if self.l1_ratio != (penalty == "l1"):
                 message = f"Inconsistent values: penalty={penalty} with l1_ratio={self.l1_ratio}. "
                 warn(f"{message}penalty is deprecated. Please use l1_ratio only.")
-            share = float(penalty == "l1")
-        if self.dual and share:
+            l1_ratio = float(penalty == "l1")
+        if self.dual and l1_ratio:
             raise ValueError(
-                f"dual must be False with an L1 penalty. Got True and l1_ratio={share} instead."
+                f"dual must be False with an L1 penalty. Got True and l1_ratio={l1_ratio} instead."
             )
         if penalty is None and self.C != 1.0:
             warn("Setting penalty=None will ignore the C and l1_ratio parameters")
         if self.n_jobs is not None:
             warn(N_JOBS_IS_OLD.format(self.n_jobs), FutureWarning)
-        return (np.inf if penalty is None else self.C), share
+        return (np.inf if penalty is None else self.C), l1_ratio
 
     def _fit_classes(
         self, data: SummarizedData, C: float, l1_ratio: float, on_iteration: Any

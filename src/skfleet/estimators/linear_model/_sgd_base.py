@@ -221,14 +221,14 @@ class BaseSGD(SparseCoefficients):
 
     def _descent(self, *, track_objective: bool) -> SGDConfig:
         """Return the configuration of the descent."""
-        share = {"l1": 1.0, "elasticnet": self.l1_ratio}.get(self.penalty, 0.0)
+        l1_ratio = {"l1": 1.0, "elasticnet": self.l1_ratio}.get(self.penalty, 0.0)
         strength = 0.0 if self.penalty is None else self.alpha
         names = ("loss", "learning_rate", "alpha", "eta0", "power_t")
         return SGDConfig(
             **{name: getattr(self, name) for name in names},
             epsilon=float(self.epsilon),
-            l1=strength * share,
-            l2=strength * (1 - share),
+            l1=strength * l1_ratio,
+            l2=strength * (1 - l1_ratio),
             fit_intercept=bool(self.fit_intercept),
             average=int(self.average),
             batch_size=None if self.batch_size == "auto" else int(self.batch_size),

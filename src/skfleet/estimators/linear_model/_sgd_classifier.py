@@ -75,7 +75,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         Set rows aside, or take the `X_val` of ``fit``, and stop by the score on these: each class
         by its accuracy against all others.
     validation_fraction : float, default=0.1
-        The share of rows set aside, if `early_stopping` without `X_val`, the same of each class.
+        The fraction of rows set aside, if `early_stopping` without `X_val`, the same of each class.
         They are drawn by their numbers: other ones than scikit-learn's.
     n_iter_no_change : int, default=5
         Number of epochs without improvement to stop after.

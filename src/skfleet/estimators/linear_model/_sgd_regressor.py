@@ -45,7 +45,7 @@ class SGDRegressor(BaseSGD, LinearRegressor):
     early_stopping : bool, default=False
         Set rows aside, or take the `X_val` of ``fit``, and stop by the score on these, R².
     validation_fraction : float, default=0.1
-        The share of rows set aside, if `early_stopping` without `X_val`. They are drawn by their
+        The fraction of rows set aside, if `early_stopping` without `X_val`. They are drawn by their
         numbers: other ones than scikit-learn's.
     n_iter_no_change : int, default=5
         Number of epochs without improvement to stop after.

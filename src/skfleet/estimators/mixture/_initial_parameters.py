@@ -72,7 +72,7 @@ def _checked(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray | Non
 
 
 def _check_weights(weights: np.ndarray) -> None:
-    """Raise unless weights are shares of one whole."""
+    """Raise unless weights are fractions of one whole."""
     if weights.min() < 0 or abs(weights.sum() - 1) > 1e-6:
         raise ValueError(
             "weights_init must be at least 0 and add up to 1. Got a least weight of "

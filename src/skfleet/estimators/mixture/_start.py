@@ -37,7 +37,7 @@ MAX_LOCAL_ROWS, ROWS_PER_COMPONENT, MAX_LOCAL_BYTES = 10_000, 100, 2**26
 
 
 class Components(NamedTuple):
-    """Shares of the rows, means and covariances of components."""
+    """Fractions of the rows, means and covariances of components."""
 
     weights: np.ndarray
     means: np.ndarray

@@ -47,14 +47,14 @@ class BlockwiseClassifier(BlockwiseEstimator):
         Its rows are of some of the classes, where these are known.
         """
         model = stock_estimator(self, **self._block_params)
-        share = 1.0
+        factor = 1.0
         if sample_weight is not None and not np.any(sample_weight):
-            sample_weight, share = None, 0.0
+            sample_weight, factor = None, 0.0
         if classes is None:
             model.fit(block.X, block.y, sample_weight=sample_weight)
         else:
             model.partial_fit(block.X, block.y, classes, sample_weight=sample_weight)
-        return model, share
+        return model, factor
 
     def _fit_on_blocks(
         self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any

@@ -41,10 +41,10 @@ class CountingClassifier(BlockwiseClassifier):
         yield from super()._fit_passes(meta)
 
     def _reduce_block(self, block: Block, classes: Any = None) -> ClassCounts:
-        part, share = self._fit_block(block, classes, block.sample_weight)
+        part, factor = self._fit_block(block, classes, block.sample_weight)
         statistics = self._counts_of(part)
-        counts = [matrix * share for matrix in statistics.counts]
-        return statistics._replace(weight=statistics.weight * share, counts=counts)
+        counts = [matrix * factor for matrix in statistics.counts]
+        return statistics._replace(weight=statistics.weight * factor, counts=counts)
 
     def _counts_of(self, fitted: Any) -> ClassCounts:
         """Return the counts of a fitted estimator."""

@@ -39,11 +39,11 @@ class GaussianNB(BlockwiseClassifier, naive_bayes.GaussianNB):
             weight = np.asarray(weight, dtype=np.float64)
             unit = max(weight[weight > 0].min(initial=1.0), 1e-100)
             weight = weight / unit
-        part, share = self._fit_block(block, classes, weight)
+        part, factor = self._fit_block(block, classes, weight)
         whole, _ = self._fit_block(block._replace(y=np.zeros(block.n_rows)), None, None)
-        n = np.concatenate([part.class_count_ * (share * unit), whole.class_count_])
-        mean = np.concatenate([part.theta_ * share, whole.theta_], dtype=np.float64)
-        variance = np.concatenate([part.var_ * share, whole.var_], dtype=np.float64)
+        n = np.concatenate([part.class_count_ * (factor * unit), whole.class_count_])
+        mean = np.concatenate([part.theta_ * factor, whole.theta_], dtype=np.float64)
+        variance = np.concatenate([part.var_ * factor, whole.var_], dtype=np.float64)
         return ClassMoments(part.classes_, n, mean, variance, part.theta_.dtype)
 
     def _combine(self, a: ClassMoments, b: ClassMoments) -> ClassMoments:
@@ -52,15 +52,15 @@ class GaussianNB(BlockwiseClassifier, naive_bayes.GaussianNB):
         a_weight, a_mean, a_variance = _spread_moments(a, in_a, n_classes)
         b_weight, b_mean, b_variance = _spread_moments(b, in_b, n_classes)
         weight, is_empty = a_weight + b_weight, a_weight + b_weight == 0
-        a_share, b_share = (
+        a_fraction, b_fraction = (
             np.divide(part, weight, out=np.zeros_like(weight), where=~is_empty)
             for part in (a_weight, b_weight)
         )
         shift = b_mean - a_mean
-        variance = a_share * a_variance + b_share * (b_variance + a_share * shift**2)
+        variance = a_fraction * a_variance + b_fraction * (b_variance + a_fraction * shift**2)
         variance = np.where(is_empty, a_variance + b_variance, variance)
         dtype = np.result_type(a.dtype, b.dtype)
-        return ClassMoments(labels, weight[:, 0], a_mean + b_share * shift, variance, dtype)
+        return ClassMoments(labels, weight[:, 0], a_mean + b_fraction * shift, variance, dtype)
 
     def _statistics_before(self, statistics: ClassMoments) -> ClassMoments:
         # scikit-learn takes off the smoothing of the new rows, not that of the old ones

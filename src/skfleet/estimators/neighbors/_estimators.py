@@ -90,7 +90,7 @@ class KNeighborsClassifier(NeighborsPredictor, neighbors.KNeighborsClassifier):
     """
 
     def predict_proba(self, X: Rows | None) -> Answer:
-        """Return the share of each label in the votes of the neighbours.
+        """Return the fraction of each label in the votes of the neighbours.
 
         Parameters
         ----------

@@ -183,7 +183,7 @@ def selection(index: Sequence[int] | np.ndarray, n_base: int) -> Any:
 
 def join_columns(parts: Sequence[LinearColumns], sparse_threshold: float) -> LinearColumns:
     """Return the columns of the parts of a ColumnTransformer, one after the other."""
-    # Of encoded columns, the share of ones is the mean.
+    # Of encoded columns, the fraction of ones is the mean.
     n_nonzero = sum(p.mean.sum() if p.is_sparse else len(p.offset) for p in parts)
     density = n_nonzero / sum(len(part.offset) for part in parts)
     matrices = [sparse.csr_matrix(part.matrix) for part in parts]
@@ -260,25 +260,25 @@ def impute(step: SimpleImputer, columns: LinearColumns) -> LinearColumns:
         return replace(columns, missing=np.full(len(columns.offset), -1))
     weight, base_mean = columns.weight, columns.sums.products.x_mean
     # Gaps are zeros of the base columns, and so add the offset to the means.
-    share = np.where(has_gaps, base_mean[columns.missing], 0.0)
-    if (share * weight > weight - 0.5).any():
+    fraction = np.where(has_gaps, base_mean[columns.missing], 0.0)
+    if (fraction * weight > weight - 0.5).any():
         raise NotImplementedError("columns must have a value in every training set")
     if step.strategy == "mean":
-        fill = (columns.matrix @ base_mean) / (1 - share) + columns.offset
+        fill = (columns.matrix @ base_mean) / (1 - fraction) + columns.offset
     else:
-        fill = np.full(len(share), 0.0 if step.fill_value is None else float(step.fill_value))
+        fill = np.full(len(fraction), 0.0 if step.fill_value is None else float(step.fill_value))
     positions = np.flatnonzero(has_gaps)
     filled = sparse.csr_matrix(
         ((fill - columns.offset)[positions], (positions, columns.missing[positions])),
         shape=columns.matrix.shape,
     )
-    is_filled = has_gaps & (share > 0)
+    is_filled = has_gaps & (fraction > 0)
     return replace(
         columns,
         matrix=sparse.csr_matrix(columns.matrix + filled),
         low=np.where(is_filled, np.minimum(columns.low, fill), columns.low),
         high=np.where(is_filled, np.maximum(columns.high, fill), columns.high),
-        missing=np.full(len(share), -1),
+        missing=np.full(len(fraction), -1),
     )
 
 

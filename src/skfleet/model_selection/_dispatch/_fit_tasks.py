@@ -31,7 +31,7 @@ from skfleet.engine import (
 from skfleet.model_selection._dispatch._array_api_scorer import device_scorer
 from skfleet.model_selection._dispatch._claims import BatchClaims
 from skfleet.model_selection._dispatch._memory import process_of
-from skfleet.model_selection._dispatch._memory_gate import memory_share
+from skfleet.model_selection._dispatch._memory_gate import memory_allowance
 from skfleet.model_selection._dispatch._memory_of_steps import drop_memory
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
@@ -419,11 +419,11 @@ def run_fit_batch(
     A fit that another batch makes has no reply.
     """
     job = pickled_job.loads()
-    calls, time_limit, numbers, share, claims = pickled_calls.loads()
+    calls, time_limit, numbers, allowance, claims = pickled_calls.loads()
     n_parts = len(parts) // len(numbers)  # of a fold
     folds = {n: parts[i * n_parts :][:n_parts] for i, n in enumerate(numbers)}
-    with memory_share(share, process_of(current_worker_address())):
-        was_cancelled = share is not None and is_cancelled()  # while it waited
+    with memory_allowance(allowance, process_of(current_worker_address())):
+        was_cancelled = allowance is not None and is_cancelled()  # while it waited
         replies = [] if was_cancelled else _run_until(job, calls, time_limit, X, y, folds, claims)
     return current_worker_address(), replies
 

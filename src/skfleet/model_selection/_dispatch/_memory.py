@@ -205,7 +205,7 @@ def check_memory(plan: MemoryPlan) -> None:
 
 
 def describe_memory(search: str, plan: MemoryPlan) -> str:
-    """Return a line on the memory of a search: that of the process with the largest share."""
+    """Return a line on the memory of a search: that of the fullest process."""
     name = max(plan.n_fits, key=lambda name: plan.peak_bytes(name) / plan.processes[name].limit)
     n_fits, process = plan.n_fits[name], plan.processes[name]
     bounded = f" instead of {process.n_slots}" if n_fits < process.n_slots else ""
@@ -257,14 +257,14 @@ def block_memory(
 ) -> tuple[int, int]:
     """Return the bytes of fits on Dask rows in a worker process: the least, and those at the peak.
 
-    The least is one block, with the training rows cut from it. At the peak a process has its share
+    The least is one block, with the training rows cut from it. At the peak a process has its part
     of the training rows, half as many of the fit before, which Dask is about to release, and the
     least for each thread; as far as it may hold that much, and else the last alone.
     """
     least = int(block * (1 + train_fraction))
-    share = round(1.5 * train_fraction * rows / n_processes) + process.n_slots * least
-    fits = share + idle_bytes(process) <= PLANNED_FRACTION * process.limit
-    return least, share if fits else process.n_slots * least
+    peak = round(1.5 * train_fraction * rows / n_processes) + process.n_slots * least
+    fits = peak + idle_bytes(process) <= PLANNED_FRACTION * process.limit
+    return least, peak if fits else process.n_slots * least
 
 
 def adaptive_memory(
@@ -278,7 +278,7 @@ def adaptive_memory(
 ) -> int:
     """Return the bytes of an adaptive search in a worker process, but for its models.
 
-    Each process has all rows where they are replicated, and else its share. A training task has the
+    Each process has all rows where they are replicated, and else its part. A training task has the
     rows of one batch, and one task fits the steps before the last of a pipeline.
     """
     return int(rows if is_replicated else rows / n_processes) + n_slots * batch + preprocessing

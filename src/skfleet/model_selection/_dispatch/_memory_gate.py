@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 
-class MemoryShare(NamedTuple):
+class MemoryAllowance(NamedTuple):
     """Bytes of one fit, and the fits at a time of each worker process by its name."""
 
     fit: int
@@ -44,11 +44,11 @@ _gate = MemoryGate()
 
 
 @contextmanager
-def memory_share(share: MemoryShare | None, process: str) -> Iterator[None]:
-    """Run a fit inside the gate of this process; without a share at once."""
-    if share is None:
+def memory_allowance(allowance: MemoryAllowance | None, process: str) -> Iterator[None]:
+    """Run a fit inside the gate of this process; without an allowance at once."""
+    if allowance is None:
         yield
         return
-    n_fits = share.n_fits.get(process) or min(share.n_fits.values())
-    with _gate.inside(share.fit, n_fits * share.fit):
+    n_fits = allowance.n_fits.get(process) or min(allowance.n_fits.values())
+    with _gate.inside(allowance.fit, n_fits * allowance.fit):
         yield

@@ -99,10 +99,10 @@ class SearchJob:
         """Return the part of a job that is sent with every batch; equal ones are sent once."""
         if self._spec is None or self._spec[0] < len(self.pickled_estimators):
             estimators = tuple(self.pickled_estimators)
-            shares = self.shares_rows, self.shares_rows and self.shares_results
+            shares_steps = self.shares_rows and self.shares_results
             # as with joblib's threads, a scorer on a thread of this process is the caller's own
             options = {**self.options, "scorer": self._scorer}
-            spec = JobSpec(self.function, estimators, options, *shares)
+            spec = JobSpec(self.function, estimators, options, self.shares_rows, shares_steps)
             self._spec = len(estimators), self.pack(spec)
         return self._spec[1]
 

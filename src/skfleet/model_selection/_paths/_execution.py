@@ -51,7 +51,7 @@ class SharedFitRun:
 
     @property
     def correction(self) -> float:
-        """Seconds of the latest candidate beyond its equal share of the shared fit."""
+        """Seconds of the latest candidate beyond its equal fraction of the shared fit."""
         return self.spent - self._seconds / self.n_candidates
 
     @property

@@ -30,7 +30,7 @@ from skfleet.model_selection._dispatch._fit_memory import plan_fits
 from skfleet.model_selection._dispatch._fit_tasks import FitReply, run_fit_batch
 from skfleet.model_selection._dispatch._fit_times import FitGroup, group_in_flight, mark_begun
 from skfleet.model_selection._dispatch._memory import MemoryPlan
-from skfleet.model_selection._dispatch._memory_gate import MemoryShare
+from skfleet.model_selection._dispatch._memory_gate import MemoryAllowance
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._routes._route import Outcome
 from skfleet.model_selection._dispatch._scheduler import (
@@ -218,12 +218,12 @@ class FitsOnWorkers:
             # forgets a name: there must not be many.
             name = f"up_to_{1 << (len(fits) - 1).bit_length()}_fits_of_{model}"
         try:
-            share = None
+            allowance = None
             if self._memory is not None and self._memory.is_bounded and device == "cpu":
-                share = MemoryShare(self._memory.fit.total, self._memory.n_fits)
+                allowance = MemoryAllowance(self._memory.fit.total, self._memory.n_fits)
             numbers = [(device, fit.sequence_number) for fit in fits]
             claims = BatchClaims(self._claims.token, next(self._batch_numbers), numbers)
-            call = _batch_call(batch, job, self._context.device_cache, share, claims)
+            call = _batch_call(batch, job, self._context.device_cache, allowance, claims)
         except Exception as error:
             explain_unpicklable(error, subject)
             raise
@@ -336,13 +336,13 @@ def _batch_call(
     batch: FitBatch,
     job: SearchJob,
     device_cache: DeviceArrayCache,
-    share: MemoryShare | None,
+    allowance: MemoryAllowance | None,
     claims: BatchClaims,
 ) -> CallItem:
     """Build the call that runs a batch. Large objects are arguments, to be scattered once."""
     numbers = list(dict.fromkeys(fit.fold for fit in batch.fits))
     parts = [part for number in numbers for part in job.folds[number]]
-    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers, share, claims))
+    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers, allowance, claims))
     is_on_gpu = batch.fits[0].device == "cuda"
     X = DeviceArgument(job.X, device_cache) if is_on_gpu else job.X
     return run_fit_batch, (job.spec(), own, X, job.y, *parts), {}
