@@ -41,6 +41,38 @@ BANNED_WORDS = frozenset(
         "wanted",
     ]
 )
+# Words of one meaning each (docs/architecture.md says which), and the files and folders that may
+# have them in their names.
+HOMES = {
+    "split": (
+        "_sklearn_private.py",
+        "_typing.py",
+        "blocks/_dask_take.py",
+        "blocks/_folds.py",
+        "estimators/_metadata_routing.py",
+        "estimators/linear_model/_elastic_net_cv.py",
+        "estimators/linear_model/_ridge_cv.py",
+        "estimators/linear_model/_ridge_cv_scores.py",
+        "estimators/linear_model/_sgd_base.py",
+        "estimators/pipeline/_splits.py",
+        "estimators/preprocessing/_target_encoder.py",
+        "glm/_cv_normal_equations.py",
+        "model_selection/",
+    ),
+    "prepar": (
+        "estimators/_passes.py",
+        "estimators/compose/_composition.py",
+        "estimators/pipeline/",
+        "model_selection/_closed_form/_preparation.py",
+        "model_selection/_closed_form/_prepared_rows.py",
+        "model_selection/_dispatch/_gathered_rows.py",
+        "model_selection/_dispatch/_routes/_on_blocks.py",
+        "model_selection/_dispatch/_split_views.py",
+    ),
+}
+# Names that end with "share" and say what is done. A part of a whole is a fraction.
+SHARING = {"create_or_share", "may_share"}
+
 # A docstring begins with what a function does or returns, or with the noun that a module is.
 BANNED_FIRST_WORDS = frozenset(["Give", "How", "Say", "Tell", "What", "Whether", "Who"])
 
@@ -61,6 +93,18 @@ def bound_names(tree):
 def words_of(name):
     """Split an identifier at underscores and capitals, in lower case."""
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower().split("_")
+
+
+def names_with(stem, file, tree):
+    """List the names of a file, and those given in it, with a word that begins with a stem."""
+    names = [*Path(file).with_suffix("").parts, *bound_names(tree)]
+    return sorted(n for n in names if any(word.startswith(stem) for word in words_of(n)))
+
+
+def share_names(tree):
+    """List the given names that call something a share."""
+    last_words = ((name, words_of(name.rstrip("_"))[-1]) for name in bound_names(tree))
+    return sorted({name for name, word in last_words if word in ("share", "shares")} - SHARING)
 
 
 def banned_names(tree):
@@ -99,6 +143,17 @@ def counted(rule):
 
 def test_names_are_nouns():
     assert counted(banned_names) == EXCEPTIONS["names"]
+
+
+def test_split_and_prepare_have_one_meaning_each():
+    for stem, homes in HOMES.items():
+        files = [file for file, path in SOURCES.items() if names_with(stem, file, tree_of(path))]
+        assert [file for file in files if not file.startswith(homes)] == []
+        assert [home for home in homes if not any(file.startswith(home) for file in files)] == []
+
+
+def test_a_part_of_a_whole_is_no_share():
+    assert counted(share_names) == {}
 
 
 def test_docstrings_begin_with_what_is_done():
@@ -155,3 +210,15 @@ def test_rules_catch_what_they_are_for():
     names = ["engine._client.current_client", "engine._private"]
     assert list(private_imports("glm._losses", tree)) == names
     assert list(private_imports("engine._local", tree)) == []
+
+
+def test_words_of_one_meaning_are_caught():
+    tree = ast.parse(
+        "class SplitRows:\n"
+        "    def prepare(self, MEMORY_SHARE, share_fits, split):\n"
+        "        self.preparations, shared, may_share, splash = split\n"
+        "        row_shares = share_ = prepaid = 1\n"
+    )
+    assert names_with("split", "_splits/_rows.py", tree) == ["SplitRows", "_splits", "split"]
+    assert names_with("prepar", "_splits/_rows.py", tree) == ["preparations", "prepare"]
+    assert share_names(tree) == ["MEMORY_SHARE", "row_shares", "share_"]
