@@ -108,7 +108,7 @@ typecheck: setup ## mypy on the rooms whose types are complete
 	$(BIN)/mypy
 
 doctest: setup ## the examples in docstrings, README and docs
-	$(PYTEST_PARALLEL) --show-capture=no --doctest-modules --doctest-glob='*.md' src README.md docs
+	$(PYTEST_PARALLEL) --show-capture=no --doctest-modules --doctest-glob='*.md' docs README.md src
 
 bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 	@mkdir -p benchmarks/.asv

@@ -182,6 +182,7 @@ def n_pieces():
     return int(run(FRAMES)[0])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("hidden", "has_pieces"),
     [
@@ -295,6 +296,7 @@ with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
 """
 
 
+@pytest.mark.slow
 def test_clusters_without_names_work():
     run(
         CLUSTERS,
@@ -324,6 +326,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("library", "hidden", "options"),
     [
@@ -367,6 +370,7 @@ XGBRegressor().fit(X, X[:, 0])
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("library", "program", "hidden"),
     [

@@ -234,6 +234,7 @@ def test_threads_of_workers_take_arrays_as_they_are(cluster_client):
     group.close()
 
 
+@pytest.mark.slow
 def test_a_thread_that_hangs_is_lost(cluster_client):
     places = ProcessLauncher(
         DaskEngine(cluster_client), Receiver, timeout=5, name="count", in_workers=True

@@ -82,21 +82,21 @@ class Profile:
 
 @pytest.fixture(scope="module")
 def profile():
-    rng, n = np.random.default_rng(0), 2000
+    rng, n = np.random.default_rng(0), 400
     frame = pd.DataFrame(rng.normal(size=(n, 2)), columns=["a", "b"])
     labels = (frame["a"] + rng.normal(size=n) > 0).astype(int)
     frame["c"] = rng.choice(list("xyz"), n)
-    X, y = (dd.from_pandas(values, npartitions=4) for values in (frame, labels))
+    X, y = (dd.from_pandas(values, npartitions=2) for values in (frame, labels))
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     columns = [("numbers", numbers, ["a", "b"]), ("text", OneHotEncoder(), ["c"])]
     pipeline = make_pipeline(ColumnTransformer(columns), LogisticRegression())
-    grid, own = {"logisticregression__C": [0.1, 1.0, 10.0]}, Profile()
+    grid, own = {"logisticregression__C": [0.1, 1.0]}, Profile()
     with Fleet(n_workers=2, processes=False):
-        GridSearchCV(pipeline, grid, cv=3).fit(X, y)  # imports what it needs
+        GridSearchCV(pipeline, grid, cv=2).fit(X, y)  # imports what it needs
         previous = sys.getprofile()
         sys.setprofile(own)
         try:
-            GridSearchCV(pipeline, grid, cv=3).fit(X, y)
+            GridSearchCV(pipeline, grid, cv=2).fit(X, y)
         finally:
             sys.setprofile(previous)
     return own

@@ -116,7 +116,7 @@ def check(frame, answer, values):
     name=st.sampled_from(sorted(ANSWERS)),
     frame=st.sampled_from(sorted(FRAMES)),
 )
-@settings(max_examples=n_examples(8, 150), deadline=None)
+@settings(max_examples=n_examples(4, 150), deadline=None)
 def test_an_answer_is_a_column_of_its_frame(source, name, frame, folder):
     X = SOURCES[source](folder)
     answer = ANSWERS[name](X, X["sold"])

@@ -46,6 +46,7 @@ def check_pairs(model, X, y):
     assert model.fit(X, y).score(X, y) > 1 - 1e-6
 
 
+@pytest.mark.sampled(1)
 def test_a_frame_and_its_column(place, joined):
     assert joined["y"].optimize().npartitions < joined.optimize().npartitions
     numbers = make_column_transformer((StandardScaler(), COLUMNS))
@@ -78,6 +79,7 @@ def test_arrays_made_of_a_frame(place, joined):
     check_pairs(Ridge(alpha=1e-9), X_shuffled, y_shuffled)
 
 
+@pytest.mark.sampled(1)
 def test_an_array_alone(place, joined):
     X = StandardScaler().fit_transform(joined[COLUMNS])
     assert np.isnan(X.shape[0])

@@ -440,6 +440,7 @@ def assert_nothing_stays(client):
     assert not left
 
 
+@pytest.mark.slow
 def test_fits_meant_for_workers_that_are_gone_go_to_others(monkeypatch):
     send = ParallelCall._send
     with local_client(1, threads_per_worker=1, processes=False) as client:
