@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from dask.sizeof import sizeof
 from distributed.protocol import deserialize, serialize
 
 from skfleet._cluster import host_identity
@@ -87,6 +88,14 @@ def test_memory_goes_with_the_last_who_reads_it():
     np.testing.assert_array_equal(reader.loads(), A)
     with pytest.raises(OSError, match="must be one of this machine"):
         pickle.loads(travelled).loads()
+
+
+def test_an_object_whose_memory_is_gone_has_a_size():
+    # Dask asks for it when a message comes late, and warns of an error
+    parcel = SharedMemoryPickled.create(Pickled.dumps(A))
+    n_bytes, travelled = sizeof(parcel), pickle.dumps(parcel)
+    del parcel
+    assert sizeof(pickle.loads(travelled)) == n_bytes >= A.nbytes
 
 
 def test_memory_of_something_else_is_not_taken_for_it():

@@ -78,6 +78,11 @@ class SharedMemoryPickled(Pickled):
             buffers = _UnmappedBuffers(handle.pid, error)
         return cls(header, handle, buffers)
 
+    @property
+    def nbytes(self) -> int:
+        # known where the memory is gone too: Dask asks for the size of an object that came too late
+        return len(self.header) + sum(self._handle.sizes)
+
     def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:
         return SharedMemoryPickled.attach, (bytes(self.header), self._handle)
 
