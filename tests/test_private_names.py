@@ -267,6 +267,7 @@ def test_searches_without_names_have_the_same_scores():
         assert line.startswith("0 it must not fail. Got ImportError: sklearn must be a version")
 
 
+@pytest.mark.slow
 def test_contexts_without_names_may_have_callbacks():
     *saved, stopped = run(SEARCHES, CONTEXTS)[0].splitlines()
     assert stopped.startswith("stopped")

@@ -87,7 +87,7 @@ def tasks_of(collections):
 
 
 @given(st.data())
-@settings(max_examples=n_examples(10, 100), deadline=None)
+@settings(max_examples=n_examples(6, 100), deadline=None)
 @pytest.mark.usefixtures("shuffle")
 def test_equal_keys_have_equal_dependencies(data):
     """The scheduler takes the second of two graphs for the first, and warns."""

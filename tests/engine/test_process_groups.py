@@ -98,6 +98,7 @@ def wait_for_idle(client, pids):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_process_is_used_again(of_workers, cluster_client):
     group = of_workers.start(2)
     pids = call(group, "pid")

@@ -23,6 +23,7 @@ def _expected_failures(estimator):
     return {}
 
 
+@pytest.mark.sampled(460)
 @parametrize_with_checks(
     [
         ours.ElasticNet(),

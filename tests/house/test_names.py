@@ -9,6 +9,8 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+from source_trees import tree_of
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "skfleet"
 SOURCES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
@@ -129,10 +131,6 @@ def private_imports(module, tree):
             parts = [*node.module.split(".")[1:], alias.name]
             if parts[0] in ROOMS - {room} and any(part.startswith("_") for part in parts[1:]):
                 yield ".".join(parts)
-
-
-def tree_of(path):
-    return ast.parse(path.read_text())
 
 
 def counted(rule):

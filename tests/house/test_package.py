@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from source_trees import tree_of
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "skfleet"
 INSTALL = ROOT / "docs" / "install.md"
@@ -128,7 +130,7 @@ def silent_handlers(tree):
 
 @pytest.fixture(scope="module")
 def trees():
-    return {file: ast.parse(file.read_text()) for file in FILES}
+    return {file: tree_of(file) for file in FILES}
 
 
 def offences(trees, rule, but=()):

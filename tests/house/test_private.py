@@ -17,6 +17,7 @@ from distributed import Client, Scheduler, SpecCluster
 
 import skfleet
 from skfleet import _dask_private, _distributed_private, _joblib_private, _sklearn_private
+from source_trees import tree_of
 
 PACKAGE = Path(skfleet.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -94,13 +95,13 @@ def classes():
 
 @pytest.fixture(scope="module")
 def own():
-    return defined_names([ast.parse(file.read_text()) for file in FILES]) | PUBLIC | OWN
+    return defined_names([tree_of(file) for file in FILES]) | PUBLIC | OWN
 
 
 def test_private_names_of_others_stand_in_one_file_each(own):
     found = {}
     for file in FILES:
-        tree, library = ast.parse(file.read_text()), file.stem.removesuffix("_private").strip("_")
+        tree, library = tree_of(file), file.stem.removesuffix("_private").strip("_")
         if not file.stem.endswith("_private"):
             names = private_imports(tree) | private_attributes(tree, own) - set(SETS)
         else:

@@ -60,6 +60,7 @@ def test_a_frame_and_its_column(place, joined):
     check_pairs(make_pipeline(numbers, Ridge(alpha=1e-9)), chosen, chosen["y"])
 
 
+@pytest.mark.sampled(1)
 def test_rows_that_are_computed(place, joined):
     X, y = compute_together(joined, joined["y"])
     np.testing.assert_allclose(X[COLUMNS] @ [1, 2, 3], y)
@@ -93,6 +94,7 @@ def test_an_array_alone(place, joined):
     )
 
 
+@pytest.mark.sampled(1)
 def test_rows_of_two_joins_are_refused(place, joined):
     X, y = joined[COLUMNS].to_dask_array(), joined["y"]
     for rows in (X, StandardScaler().fit_transform(joined[COLUMNS]).persist()):

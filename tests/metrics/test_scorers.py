@@ -47,7 +47,7 @@ def _lazy(X, y):
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["", "weighted"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_every_scorer_equals_scikit_learns(name, weight):

@@ -1,5 +1,6 @@
 """scikit-learn's checks on the adaptive searches."""
 
+import pytest
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -30,6 +31,7 @@ def _expected_failures(search):
     return dict.fromkeys([*checks, "check_transformer_preserve_dtypes"], _AS_STOCK)
 
 
+@pytest.mark.sampled(185)
 @parametrize_with_checks(
     [
         SuccessiveHalvingSearchCV(sgd(SGDClassifier), ALPHAS, n_initial_parameters=3, **HOW),

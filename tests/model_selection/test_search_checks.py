@@ -47,6 +47,7 @@ def _expected_failures(search):
 _RAISING = {"cv": 2, "error_score": "raise", "random_state": 0}
 
 
+@pytest.mark.sampled(160)
 @parametrize_with_checks(
     [
         GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2),

@@ -199,7 +199,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_left_after_a_fifth_of_the_work(kind, seed):

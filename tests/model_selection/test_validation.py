@@ -88,6 +88,7 @@ def test_scores(lazy, case):
         np.testing.assert_array_equal(result["indices"][part], expected["indices"][part])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("n_jobs", [None, 1])
 def test_weights_and_groups_on_dask(lazy, n_jobs):
     def score(module, frame):
@@ -217,6 +218,7 @@ def test_validation_curve(lazy):
         np.testing.assert_allclose(values, expected_values, rtol=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["regression", "classification", "groups"])
 def test_permutation_test(lazy, kind):
     def run(module, frame):
