@@ -465,10 +465,16 @@ class Deadly(Model):
 
 
 @pytest.mark.slow
-def test_fit_that_kills_its_workers_ends_in_an_error_that_names_it(client):
-    client.wait_for_workers(2)  # a test before may have killed some: fits of few are sent together
-    with pytest.raises(FleetError, match="a fit of Deadly must leave its worker"):
-        GridSearchCV(Deadly(), {"p": [1, 2, 3]}, cv=2).fit(X, y)
+@pytest.mark.parametrize(("n_fits", "subject"), [(1, "a fit"), (6, "one of 6 fits")])
+def test_fit_that_kills_its_workers_ends_in_an_error_that_names_it(
+    client, monkeypatch, n_fits, subject
+):
+    # Fits of a slow batch are sent again one by one, and either could be the first to fail.
+    monkeypatch.setattr(_on_workers, "SLOW_BATCH_SECONDS", 60.0)
+    client.wait_for_workers(2)  # a test before may have killed some
+    cv = [(np.arange(100), np.arange(100, 150))]
+    with pytest.raises(FleetError, match=f"{subject} of Deadly must leave its worker"):
+        GridSearchCV(Deadly(), {"p": list(range(n_fits))}, cv=cv).fit(X, y)
 
 
 @pytest.mark.slow
