@@ -33,3 +33,11 @@ def dask_setting(name: str, value: Any) -> Iterator[None]:
                 _settings[name] = count - 1, setting
             else:
                 setting.__exit__(None, None, None)
+
+
+def text_dtype() -> Any:
+    """Return the dtype that Dask gives text in its frames; None where it stays as it is."""
+    import pandas as pd
+
+    is_converted = dask.config.get("dataframe.convert-string", None) is not False
+    return pd.StringDtype("pyarrow") if is_converted else None

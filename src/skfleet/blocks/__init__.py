@@ -21,6 +21,7 @@ from skfleet.blocks._containers import (
     as_sized,
     float_dtype,
     is_frame,
+    is_on_device,
     n_rows_of,
     slice_rows,
     stack_rows,
@@ -28,7 +29,7 @@ from skfleet.blocks._containers import (
     with_objects,
     with_pandas_text,
 )
-from skfleet.blocks._dask_futures import check_rows, fetch
+from skfleet.blocks._dask_futures import check_rows
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._file_parts import halve_pieces, in_parts, open_parts, parts_of
 from skfleet.blocks._folds import Folds, as_folds, class_in_scikit_learn, make_folds, row_numbers
@@ -39,10 +40,10 @@ from skfleet.blocks._lazy import (
     compute_chunk_sizes,
     compute_together,
     copy_lengths,
+    fetch,
     fix_partitions,
     frame_of_files,
     is_lazy,
-    is_on_device,
     map_by_rows,
     map_to_array,
     meta_of,

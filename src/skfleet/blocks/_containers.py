@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import asarray_like, astype, is_array, is_floating, namespace
+from skfleet._array import (
+    asarray_like,
+    astype,
+    is_array,
+    is_floating,
+    is_not_numpy,
+    namespace,
+)
 from skfleet._typing import Matrix, Rows, RowsT, Values
 from skfleet._validation import is_numeric
 from skfleet.blocks._row_functions import by_rows
@@ -315,3 +322,9 @@ def local_blocks(
         part = tuple(slice_rows(v, low, high) for v in (X, y, sample_weight))
         parts.append((part, {name: slice_rows(v, low, high) for name, v in per_sample.items()}))
     return parts, lengths, n_features, None if dtype is None else float_dtype(X)
+
+
+def is_on_device(X: object) -> bool:
+    """Return whether the partitions of a Dask collection are arrays or frames on a device."""
+    meta = getattr(X, "_meta", None)
+    return is_not_numpy(meta) or hasattr(meta, "to_cupy")

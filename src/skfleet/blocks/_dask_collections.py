@@ -31,6 +31,7 @@ from skfleet.blocks._containers import (
     has_categories,
     hstack_lazily,
     is_frame,
+    is_on_device,
     n_rows_of,
     slice_rows,
     stack_rows,
@@ -56,7 +57,6 @@ from skfleet.blocks._dask_pieces import has_large_files
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._dask_take import is_part, with_fewer_columns
 from skfleet.blocks._label_codes import LabelCodes
-from skfleet.blocks._lazy import is_on_device
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

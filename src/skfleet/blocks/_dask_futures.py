@@ -1,11 +1,8 @@
-"""Delayed values and Futures: refused as rows, fetched as values."""
+"""Delayed values and Futures, which are refused as rows."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
-
-from skfleet.blocks._lazy import compute_together
 
 
 def check_rows(**rows: object) -> None:
@@ -26,13 +23,6 @@ def check_rows(**rows: object) -> None:
                 f"{name} must be {expected}. Got a bag instead. Make a column of it, with "
                 "bag.to_dataframe(columns=['value'])['value'] of text, or compute it."
             )
-
-
-def fetch(value: Any) -> Any:
-    """Return the value of a Dask collection, a Delayed value or a Future; others unchanged."""
-    if is_future(value):
-        return value.result()
-    return compute_together(value)[0]
 
 
 def is_future(value: object) -> bool:

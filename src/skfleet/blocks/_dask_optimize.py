@@ -30,11 +30,11 @@ from skfleet.blocks._dask_pieces import (
     has_large_files,
     in_pieces,
     is_read_by_rows,
-    map_by_rows,
     readers_of_pieces,
     without_joins,
 )
 from skfleet.blocks._dask_take import is_part, lengths_of_part, lengths_of_pieces
+from skfleet.blocks._dask_to_parquet import map_by_rows
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
 REORDERING_MODULES = {f"dask.dataframe.dask_expr.{name}" for name in ("_merge", "_shuffle")}

@@ -21,7 +21,6 @@ from skfleet._dask_private import (
     expressions,
     partitions_of,
 )
-from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_parquet import READERS, ParquetPieces, piece_counts
 from skfleet.blocks._dask_take import (
     AlignedPart,
@@ -100,11 +99,6 @@ class MapOfPieces(Blockwise):
             return self.mapped
         return JoinedPieces(*cut, self.mapped.divisions)
 
-    def _simplify_up(self, parent: Any, dependents: Any) -> Any:
-        from skfleet.blocks._dask_to_parquet import written_by_pieces
-
-        return written_by_pieces(self, parent, dependents)
-
 
 class ResultsOfPieces(Blockwise):
     """Expression of what a function makes of the results of pieces, so many of each partition.
@@ -165,14 +159,6 @@ class JoinedPieces(ResultsOfPieces):
 
     def _task(self, name: Any, index: int) -> Task:
         return self._task_of_results(name, index, joined)
-
-
-def map_by_rows(X: Any, func: Any, *args: Any, **options: Any) -> Any:
-    """Return ``X.map_partitions(func, *args)``, in pieces of files where each row is of one row."""
-    mapped = X.map_partitions(func, *args, enforce_metadata=False, **options)
-    if not is_read_by_rows(mapped):
-        return mapped
-    return new_collection(MapOfPieces(mapped_to_partitions(mapped.expr), file_block_bytes()))
 
 
 def without_joins(frames: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Frames of predictions that are written to Parquet files by pieces of their partitions."""
+"""Functions of rows that are read by pieces, and results that are written to Parquet by them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io.parquet import (
     ToParquet,
     ToParquetBarrier,
@@ -18,11 +19,13 @@ from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
 from dask.task_spec import Task
 
 from skfleet._dask_private import arrow_table, can_write_pieces, expressions, index_in_schema
+from skfleet.blocks._block import file_block_bytes
 from skfleet.blocks._dask_pieces import (
     MapOfPieces,
     ResultsOfPieces,
     cut_in_pieces,
     is_one_reading,
+    is_read_by_rows,
     mapped_to_partitions,
 )
 
@@ -30,24 +33,34 @@ from skfleet.blocks._dask_pieces import (
 MIN_DICTIONARY_BYTES, MAX_DICTIONARY_BYTES = 2**16, 2**20
 
 
-def written_by_pieces(node: MapOfPieces, parent: Any, dependents: Any) -> Any:
-    """Return what replaces the parent of a node whose rows go to Parquet files, and nowhere else.
+def map_by_rows(X: Any, func: Any, *args: Any, **options: Any) -> Any:
+    """Return ``X.map_partitions(func, *args)``, in pieces of files where each row is of one row."""
+    mapped = X.map_partitions(func, *args, enforce_metadata=False, **options)
+    if not is_read_by_rows(mapped):
+        return mapped
+    return new_collection(WritablePieces(mapped_to_partitions(mapped.expr), file_block_bytes()))
 
-    What is between the two is mapped to pieces as well, step by step. None where nothing changes.
+
+class WritablePieces(MapOfPieces):
+    """Expression of rows that are written by pieces, if they go to Parquet files and nowhere else.
+
+    What is between the two is mapped to pieces as well, step by step.
     """
-    if len(_users(node, dependents)) != 1:
-        return None
-    target = parent
-    while type(target) is not ToParquet:
-        users = _users(target, dependents)
-        if len(users) != 1:
+
+    def _simplify_up(self, parent: Any, dependents: Any) -> Any:
+        if len(_users(self, dependents)) != 1:
             return None
-        (target,) = users
-    if not _can_write_pieces(target):
-        return None
-    if parent is target:
-        return ToParquetByPieces(node.mapped, *parent.operands[1:], node.piece_bytes)
-    return MapOfPieces(mapped_to_partitions(parent), node.piece_bytes)
+        target = parent
+        while type(target) is not ToParquet:
+            users = _users(target, dependents)
+            if len(users) != 1:
+                return None
+            (target,) = users
+        if not _can_write_pieces(target):
+            return None
+        if parent is target:
+            return ToParquetByPieces(self.mapped, *parent.operands[1:], self.piece_bytes)
+        return WritablePieces(mapped_to_partitions(parent), self.piece_bytes)
 
 
 def _users(node: Any, dependents: Any) -> list[Any]:

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from skfleet._array import is_not_numpy
 from skfleet._typing import RowsT, Table
 from skfleet.blocks._block import BlockRef
 from skfleet.blocks._containers import n_rows_of
+from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._row_set import RowSet
 
 if TYPE_CHECKING:
@@ -40,12 +40,6 @@ def with_whole_rows(X: RowsT) -> RowsT:
     from skfleet.blocks._dask_collections import with_whole_rows
 
     return with_whole_rows(X)
-
-
-def is_on_device(X: object) -> bool:
-    """Return whether the partitions of a Dask collection are arrays or frames on a device."""
-    meta = getattr(X, "_meta", None)
-    return is_not_numpy(meta) or hasattr(meta, "to_cupy")
 
 
 def artificial_rows(meta: Table) -> Any:
@@ -140,7 +134,7 @@ def map_by_rows(
     X: DaskFrame, func: Callable[..., object], *args: object, **options: object
 ) -> DaskFrame:
     """Return ``X.map_partitions(func, *args)``, in pieces of files where each row is of one row."""
-    from skfleet.blocks._dask_pieces import map_by_rows
+    from skfleet.blocks._dask_to_parquet import map_by_rows
 
     return map_by_rows(X, func, *args, **options)
 
@@ -168,6 +162,11 @@ def compute_together(*values: object) -> list[Any]:
     from skfleet.blocks._dask_collections import compute_together
 
     return compute_together(*values)
+
+
+def fetch(value: Any) -> Any:
+    """Return the value of a Dask collection, a Delayed value or a Future; others unchanged."""
+    return value.result() if is_future(value) else compute_together(value)[0]
 
 
 def persist_together(collections: Sequence[RowsT], client: Any) -> tuple[list[RowsT], list[object]]:

@@ -200,14 +200,6 @@ def _boxed_rows(source: Any, name: str, args: tuple[Any, ...]) -> Any:
     return boxes
 
 
-def text_dtype() -> Any:
-    """Return the dtype that Dask gives text in its frames; None where it stays as it is."""
-    import pandas as pd
-
-    is_converted = dask.config.get("dataframe.convert-string", None) is not False
-    return pd.StringDtype("pyarrow") if is_converted else None
-
-
 def rows_with_index(X: Any) -> Any:
     """Return a dense array that is made of a frame as a frame; others are not changed."""
     source = frame_rows(X)

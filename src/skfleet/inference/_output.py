@@ -98,7 +98,7 @@ def _text_dtype(values: np.ndarray) -> Any:
         return None
     if "dask.dataframe" not in sys.modules or not values.size:
         return None
-    from skfleet.inference._map_dask import text_dtype
+    from skfleet._dask_settings import text_dtype  # not at import
 
     return text_dtype()
 
