@@ -432,12 +432,7 @@ def search_large_rows(model):
 
 
 def assert_nothing_stays(client):
-    for _ in range(50):
-        left = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
-        if not left:
-            break
-        time.sleep(0.1)
-    assert not left
+    wait_for(lambda: not client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)))
 
 
 @pytest.mark.slow
@@ -466,9 +461,7 @@ class Deadly(Model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_fits", "subject"), [(1, "a fit"), (6, "one of 6 fits")])
-def test_fit_that_kills_its_workers_ends_in_an_error_that_names_it(
-    client, monkeypatch, n_fits, subject
-):
+def test_error_names_the_fit_that_kills_its_workers(client, monkeypatch, n_fits, subject):
     # Fits of a slow batch are sent again one by one, and either could be the first to fail.
     monkeypatch.setattr(_on_workers, "SLOW_BATCH_SECONDS", 60.0)
     client.wait_for_workers(2)  # a test before may have killed some
