@@ -16,9 +16,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skfleet.engine._dask._serialize import Pickled
-from skfleet.model_selection import GridSearchCV, SharedFitUse
+from skfleet.model_selection import GridSearchCV, SharedFit, SharedFitUse, register_shared_fit
 from skfleet.model_selection._dispatch._fit_tasks import FitCall, JobSpec, run_fits
-from skfleet.model_selection._paths._registry import member_of
+from skfleet.model_selection._paths import _registry
+from skfleet.model_selection._paths._registry import member_of, register_default
 
 X, y = make_regression(120, 5, noise=5, random_state=0)
 
@@ -109,3 +110,22 @@ def test_arrays_of_another_library_say_so():
         came = [one.origin for one in run_fits(job, calls, X, y, folds)]
         refused = None if is_shared else "rows must be NumPy's where they are fitted"
         assert came == [(False, refused), (is_shared, refused)]
+
+
+class Copies(SharedFit):
+    """Shares nothing: each candidate is a copy."""
+
+    parameters, known = (), frozenset()
+
+    def fit(self, estimator, candidates, X, y, **fit_params):
+        return [estimator.fit(X, y) for _ in candidates]
+
+
+def test_a_shared_fit_of_the_users_stays_where_ours_is_loaded_later(monkeypatch):
+    monkeypatch.setattr(_registry, "_by_name", {})
+    own, default = Copies(), Copies()
+    register_shared_fit("sklearn.pipeline.Pipeline", own)
+    register_default("sklearn.pipeline.Pipeline", default)
+    register_default("sklearn.preprocessing.StandardScaler", default)
+    assert _registry.inherited_shared_fit(Pipeline([])) is own
+    assert _registry.inherited_shared_fit(StandardScaler()) is default

@@ -377,7 +377,7 @@ class DeviceSchedulers:
         for fit in fits:
             self.of(fit).add([fit])
 
-    def clear(self) -> list[PlannedFit]:
+    def clear(self) -> list[Any]:  # PlannedFit or FitRequest
         """Remove the waiting fits of all devices, and return them."""
         return [fit for scheduler in self._schedulers.values() for fit in scheduler.clear()]
 

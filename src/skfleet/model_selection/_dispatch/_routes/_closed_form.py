@@ -154,7 +154,7 @@ class _CandidateGroup:
         self._refused: str | None = None
         try:
             self._scorings = _scoring_names(
-                job, shared_fit.scorings, type(self._estimator) is Pipeline
+                job, shared_fit.scorings, isinstance(shared_fit, ScoredPipeline)
             )
         except NotImplementedError as error:
             self._refused = str(error)
@@ -218,7 +218,7 @@ class _CandidateGroup:
     def results(self) -> dict[FitRequest, dict[str, Any]]:
         """Return the results of all fits."""
         start = time.perf_counter()
-        is_pipeline = type(self._estimator) is Pipeline
+        is_pipeline = isinstance(self._shared_fit, ScoredPipeline)
         own = {} if is_pipeline else self._estimator.get_params(deep=False)
         params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
         has_train_scores = bool(self._job.options.get("return_train_score"))

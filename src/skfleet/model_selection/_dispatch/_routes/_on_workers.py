@@ -129,6 +129,8 @@ class FitsOnWorkers:
             except Exception as error:
                 self._on_done(batch, BatchResult(False, error))
                 break
+        with self._lock:
+            self._mark_begun()
         self.n_sent += len(batches)
         self._call.submit(batches)
 
@@ -136,7 +138,7 @@ class FitsOnWorkers:
         """Remove the fits that wait, and return them."""
         waiting = [*self._schedulers.clear(), *self._deferred]
         self._deferred.clear()
-        return waiting  # type: ignore[return-value]  # the scheduler knows them as planned fits
+        return waiting
 
     # -- batches -----------------------------------------------------------------------------------
 
@@ -158,7 +160,6 @@ class FitsOnWorkers:
         A batch that ran out of time returns fewer replies: the fits without one wait again.
         """
         self._in_flight.pop(batch, None)
-        self._mark_begun()
         worker, replies = result.value[0] if result.ok else ("", [])
         # fits that another batch has have an empty reply
         pairs = [(fit, reply) for fit, reply in zip(batch.fits, replies, strict=False) if reply]
@@ -202,7 +203,6 @@ class FitsOnWorkers:
             if (seconds_left := self._context.seconds_left) is not None:
                 batch.time_limit = max(0.0, min(batch.time_limit, seconds_left))
             self._in_flight[batch] = None
-            self._mark_begun()
             if not self._timer.is_alive() and not self._timer.finished.is_set():
                 self._timer.start()
             return batch, self._requests.jobs[batch.fits[0].job]
