@@ -13,12 +13,13 @@ from emulated_kernels import Kernels
 
 from skfleet import config_context
 from skfleet._array import is_not_numpy, to_host, tree_to_host
+from skfleet._cuda import DeviceLimits
 from skfleet._device import device_library, to_device
 from skfleet.blocks import Block, BlockCache, row_blocks
 from skfleet.engine import LocalEngine, map_reduce
 from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, _cuda_kernel, _device_assign
-from skfleet.estimators.cluster._cuda_kernel import CompileOptions, DeviceLimits, LaunchConfig
+from skfleet.estimators.cluster._cuda_kernel import CompileOptions, LaunchConfig
 from skfleet.estimators.cluster._distances import Centers
 from skfleet.estimators.cluster._reductions import (
     LLOYD,
@@ -200,7 +201,7 @@ def test_a_kernel_that_is_wrong_is_not_used(emulator, monkeypatch, spoil):
             spoil(args)
 
     monkeypatch.setattr(_cuda_kernel, "launch", launch)
-    monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: H100)
+    monkeypatch.setattr(_cuda_kernel, "device_limits", lambda number: H100)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
     with pytest.warns(RuntimeWarning, match="without its CUDA kernel for 9 centres of 5 columns"):
         assert not _cuda_kernel.self_test_passes.__wrapped__(np.dtype(np.float32), 9, 5, 0)
@@ -212,12 +213,12 @@ def test_a_kernel_that_cannot_be_launched_is_not_used(monkeypatch):
 
     monkeypatch.setattr(_cuda_kernel, "launch", launch)
     monkeypatch.setattr(_cuda_kernel, "limits", lambda x: H100)
-    monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: H100)
+    monkeypatch.setattr(_cuda_kernel, "device_limits", lambda number: H100)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
     with pytest.warns(RuntimeWarning, match="OSError: CUDA_ERROR_INVALID_VALUE"):
         assert not _cuda_kernel.self_test_passes.__wrapped__(np.dtype(np.float32), 9, 5, 0)
     none = DeviceLimits(10, 48 * 1024, 64 * 1024)  # as little as a device of 2016 has
-    monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: none)
+    monkeypatch.setattr(_cuda_kernel, "device_limits", lambda number: none)
     assert not _cuda_kernel.self_test_passes.__wrapped__(np.dtype(np.float32), 100, 5, 0)
 
 

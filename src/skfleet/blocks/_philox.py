@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import array_api_compat
 import numpy as np
 from array_api_compat import device
 
+from skfleet import _cuda
 from skfleet._array import FLOAT64, asarray_like, astype, namespace
 from skfleet._typing import Array
 
@@ -20,6 +18,7 @@ STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 ROUNDS = 10
 # Threads of a block of the kernel.
 THREADS = 256
+SOURCE = _cuda.CudaSource(__package__, "philox.cu")
 
 
 def philox_uniform_like(X: Array, seed: int, start: int, n_rows: int) -> Array:
@@ -67,7 +66,8 @@ def _uniform_on_cuda(X: Any, seed: int, start: int, n_rows: int) -> Array:
         draws = cupy.empty(n_rows, dtype=cupy.float64)
         if n_rows:
             grid = (-(-n_rows // THREADS), 1, 1)
-            _kernel()(grid, (THREADS, 1, 1), (*kernel_numbers(seed, start, n_rows), draws))
+            numbers = kernel_numbers(seed, start, n_rows)
+            _cuda.launch(SOURCE, "uniform", grid, THREADS, (*numbers, draws))
     return draws
 
 
@@ -75,12 +75,3 @@ def kernel_numbers(seed: int, start: int, n_rows: int) -> tuple[np.integer, ...]
     """Return the numbers that the kernel takes, in the types of its parameters."""
     words = (np.uint64(number % 2**64) for number in (start, seed, seed >> 64))
     return (*words, np.int64(n_rows))
-
-
-@cache
-def _kernel() -> Callable[..., object]:
-    """Return the kernel, which CuPy compiles at its first launch on each device."""
-    import cupy
-
-    source = files(__package__).joinpath("philox.cu").read_text()
-    return cupy.RawModule(code=source).get_function("uniform")

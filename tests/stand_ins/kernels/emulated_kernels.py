@@ -58,6 +58,7 @@ def _as_cuda_takes_it(arg: Any, kind: str) -> np.ndarray:
         assert f"{arg.dtype}*" == kind
         return np.array(arg.ctypes.data, np.uint64)
     if kind.endswith("*"):
+        arg = np.uint64(0) if arg is None else arg
         assert (arg.dtype, arg) == (np.uint64, 0)  # no array
     else:
         assert arg.dtype == kind

@@ -1,17 +1,16 @@
-"""Compilation and launch of nearest.cu: thread blocks, shared memory, self-test."""
+"""Launches of nearest.cu: thread blocks, shared memory, self-test."""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
-import array_api_compat
 import numpy as np
 from array_api_compat import device
 
+from skfleet import _cuda
 from skfleet._array import asarray_like, dtype_of, namespace, to_host
-from skfleet._warnings import warn
+from skfleet._cuda import CudaSource, DeviceLimits, device_limits
 
 # Benchmarks switch this off to compare the kernel with matrix products.
 ENABLED = True
@@ -22,10 +21,8 @@ ROW_BYTES, WIDTH_BYTES = 32, 256
 MAX_CENTERS_PER_THREAD = {4: 13, 8: 7}
 # More than run at once, which evens out their load.
 BLOCKS_PER_PROCESSOR = 8
-# Shared memory that CUDA takes for itself of each block's, and what needs no permission.
-RESERVED_SHARED_BYTES, DEFAULT_SHARED_BYTES = 1024, 48 * 1024
-# In place of an optional array.
-NULL_POINTER = np.uint64(0)
+# Shared memory that CUDA takes for itself of each block's.
+RESERVED_SHARED_BYTES = 1024
 
 
 class CompileOptions(NamedTuple):
@@ -75,14 +72,6 @@ class CompileOptions(NamedTuple):
         reals = (self.tile + chunk) * stride + chunk
         pitch = (d + 2) // 2 * 2
         return 12 * self.tile + self.itemsize * reals + 8 * k * pitch * with_sums
-
-
-class DeviceLimits(NamedTuple):
-    """Multiprocessors, and bytes of shared memory of a thread block and of a multiprocessor."""
-
-    n_processors: int
-    shared: int
-    shared_by_all: int
 
 
 class LaunchConfig(NamedTuple):
@@ -142,61 +131,22 @@ class Assignment(NamedTuple):
 
 def supports(X: Any, k: int) -> bool:
     """Return whether the kernel supports rows, and passes its self-test for their shape."""
-    if not ENABLED or not is_suitable(X):
+    if not ENABLED or not _cuda.is_kernel_matrix(X):
         return False
     return self_test_passes(dtype_of(X), k, int(X.shape[1]), X.device.id)
 
 
-def is_suitable(X: Any) -> bool:
-    """Return whether X is a C-contiguous CuPy matrix of floats on the current device."""
-    if not array_api_compat.is_cupy_array(X):
-        return False
-    import cupy
-
-    kind = X.ndim == 2 and X.size > 0 and X.dtype in (np.float32, np.float64)
-    return kind and X.flags.c_contiguous and X.device == cupy.cuda.Device()
-
-
 def limits(x: Any) -> DeviceLimits:
     """Return the limits of the CUDA device of an array."""
-    return _limits(x.device.id)
-
-
-@cache
-def _limits(number: int) -> DeviceLimits:
-    import cupy
-
-    attributes = cupy.cuda.Device(number).attributes
-    return DeviceLimits(
-        attributes["MultiProcessorCount"],
-        attributes["MaxSharedMemoryPerBlockOptin"],
-        attributes["MaxSharedMemoryPerMultiprocessor"],
-    )
-
-
-@cache
-def _module(build: CompileOptions) -> Any:
-    """Return the compiled source; CuPy compiles it at its first launch on each device."""
-    import cupy
-
-    source = files(__package__).joinpath("nearest.cu").read_text()
-    return cupy.RawModule(code=source, options=build.options)
-
-
-@cache
-def _function(build: CompileOptions, name: str) -> Any:
-    return _module(build).get_function(name)
+    return device_limits(x.device.id)
 
 
 def launch(
     build: CompileOptions, name: str, grid: tuple[int, int, int], shared: int, args: tuple[Any, ...]
 ) -> None:
     """Launch a kernel on the current device; raise where that is impossible."""
-    function = _function(build, name)
-    # CUDA grants more than the default only to functions that ask for it.
-    if shared > DEFAULT_SHARED_BYTES:
-        function.max_dynamic_shared_size_bytes = shared
-    function(grid, (THREADS, 1, 1), args, shared_mem=shared)
+    source = CudaSource(__package__, "nearest.cu", build.options)
+    _cuda.launch(source, name, grid, THREADS, args, shared=shared)
 
 
 def assign(
@@ -230,7 +180,7 @@ def assign(
     by_block = empty(grid[0], k, d + 1, is_needed=sums and config.fused)
     args = (X, mean, centers, norms, weight, labels, distances, parts, by_block)
     numbers = (np.int64(n), np.int32(d), np.int32(k), np.float64(rounding))
-    launch(config.build, "assign", grid, config.shared, (*map(_null_if_none, args), *numbers))
+    launch(config.build, "assign", grid, config.shared, (*args, *numbers))
     total = None
     if sums:
         total = xp.sum(by_block, axis=0) if config.fused else add_up(X, mean, weight, labels, k)
@@ -256,34 +206,19 @@ def _add_up(dtype: np.dtype, d: int, X: Any, mean: Any, weight: Any, labels: Any
     args = (X, mean, weight, labels, by_block)
     numbers = (n, d, k, config.n_columns, config.n_clusters)
     sizes = (np.int64(n), *map(np.int32, numbers[1:]))
-    launch(config.build, "add_up", grid, config.sums_shared, (*map(_null_if_none, args), *sizes))
+    launch(config.build, "add_up", grid, config.sums_shared, (*args, *sizes))
     return xp.sum(by_block, axis=0)
-
-
-def _null_if_none(array: Any) -> Any:
-    return NULL_POINTER if array is None else array
 
 
 @cache
 def self_test_passes(dtype: np.dtype, k: int, d: int, number: int) -> bool:
-    """Run the self-test, once for each shape, device and process.
-
-    A kernel that cannot be compiled or launched, or that is wrong, is not used; a warning says why.
-    """
+    """Run the self-test, once for each shape, device and process."""
     import cupy
 
-    try:
-        if LaunchConfig.of(dtype, k, d, _limits(number)) is None:
-            return False
-        problem = self_test(cupy.zeros((0, d), dtype), k)
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-    if problem:
-        warn(
-            f"k-means does without its CUDA kernel for {k} centres of {d} columns: {problem}",
-            RuntimeWarning,
-        )
-    return not problem
+    if LaunchConfig.of(dtype, k, d, device_limits(number)) is None:
+        return False
+    what = f"k-means does without its CUDA kernel for {k} centres of {d} columns"
+    return _cuda.passes_self_test(what, lambda: self_test(cupy.zeros((0, d), dtype), k))
 
 
 def self_test(rows_like: Any, k: int) -> str:
