@@ -115,7 +115,7 @@ def stream(request, monkeypatch):
 
 @SIZES
 def test_large_arrays_go_up_in_parts(monkeypatch, x, stream):
-    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", x.nbytes - 1)
+    monkeypatch.setattr(_device, "MAX_PINNED_BYTES", x.nbytes - 1)
     for _ in range(2):  # buffers are used again
         before = host_to_device_transfers.n_bytes
         np.testing.assert_array_equal(to_device(x).values, x)
@@ -128,7 +128,7 @@ def test_large_arrays_go_up_in_parts(monkeypatch, x, stream):
 
 
 def test_an_array_of_ordinary_memory_may_change_when_it_was_copied(monkeypatch, stream):
-    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", 1000)
+    monkeypatch.setattr(_device, "MAX_PINNED_BYTES", 1000)
     x = MATRIX.copy()
     copied = to_device(x)
     x[:] = 0
@@ -139,7 +139,7 @@ def test_an_array_of_ordinary_memory_may_change_when_it_was_copied(monkeypatch, 
 @SIZES
 def test_large_arrays_take_no_page_locked_memory_of_their_size(monkeypatch, x):
     cupy = pytest.importorskip("cupy")
-    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", 1000)
+    monkeypatch.setattr(_device, "MAX_PINNED_BYTES", 1000)
     monkeypatch.setattr(_staging_buffers, "BUFFER_BYTES", 4000)
     staging_buffers.cache_clear()
     pool = cupy.get_default_pinned_memory_pool()
