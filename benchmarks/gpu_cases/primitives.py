@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 from gpu_cases.run import Run
 
-from skfleet import _linalg
+from skfleet import _cuda_gram, _linalg
 from skfleet._array import to_host
 from skfleet._device import to_device
 from skfleet.blocks import row_uniform
@@ -120,6 +120,12 @@ def _grams(run: Run, piece: Any) -> None:
     for n_batches in (132, 1056):
         func = partial(_gram_in_batches, xp, n_batches)
         timed(f"Gram matrix of a piece, {n_batches} batches", func, piece, exact=product)
+    one = xp.ones((len(piece), 1), dtype=piece.dtype)
+    centred = lambda A: _linalg.weighted_gram(A, A[0], None, one[: len(A)])[0]  # noqa: E731
+    about = lambda A: product(A - A[0])  # noqa: E731
+    timed("centred Gram matrix of a piece", centred, piece, exact=about)
+    with patch.object(_cuda_gram, "ENABLED", False):
+        timed("centred Gram matrix of a piece, copied", centred, piece, exact=about)
     double = lambda A: product(A.astype(xp.float64))  # noqa: E731
     timed("Gram matrix of a piece, in float64", double, piece, exact=product)
     batches = lambda A: _gram_in_batches(xp, 132, A.astype(xp.float64))  # noqa: E731

@@ -44,6 +44,14 @@ def one_process(monkeypatch):
     monkeypatch.setattr(Machine, "cpu_fleet", lambda self: Fleet(**here))
 
 
+class _KMeansOfCuml(cluster.KMeans):
+    """One that takes no tolerance of 0, as cuML's takes none."""
+
+    def fit(self, X, y=None):
+        assert self.tol > 0
+        return super().fit(X)
+
+
 @pytest.fixture
 def stand_in(monkeypatch, one_process):
     """A machine that takes NumPy for the library of a device, and scikit-learn for cuML."""
@@ -57,6 +65,7 @@ def stand_in(monkeypatch, one_process):
         for name in ("Ridge", "LogisticRegression", "PCA", "KMeans"):
             if hasattr(source, name):
                 setattr(cuml, name, getattr(source, name))
+    cuml.KMeans = _KMeansOfCuml
     rmm = types.ModuleType("rmm")
     rmm.mr = SimpleNamespace(
         set_current_device_resource=lambda resource: None, CudaAsyncMemoryResource=object

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skfleet import _device, _staging_buffers
-from skfleet._array import to_host
+from skfleet import _array, _device, _staging_buffers
+from skfleet._array import asarray_like, to_device_of, to_host
 from skfleet._device import DeviceLibrary, host_to_device_transfers, to_device
 from skfleet._staging_buffers import staging_buffers
 
@@ -133,6 +133,25 @@ def test_an_array_of_ordinary_memory_may_change_when_it_was_copied(monkeypatch, 
     copied = to_device(x)
     x[:] = 0
     np.testing.assert_array_equal(copied.values, MATRIX)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "upload",
+    [to_device_of, asarray_like, lambda x, ref: asarray_like(x, ref, dtype=np.float32)],
+    ids=["to_device_of", "asarray_like", "asarray_like, of another type"],
+)
+@pytest.mark.parametrize("n", [100, 300_000])
+def test_large_arrays_that_follow_rows_are_staged_too(monkeypatch, upload, n):
+    cupy = pytest.importorskip("cupy")
+    staged = []
+    copy = _array.staged_copy
+    monkeypatch.setattr(_array, "staged_copy", lambda x: staged.append(len(x)) or copy(x))
+    x = np.random.default_rng(0).normal(size=n)
+    there = upload(x, cupy.zeros(3))
+    assert staged == ([n] if n > 100 else [])
+    np.testing.assert_array_equal(to_host(there), x.astype(there.dtype))
+    assert there.dtype == (np.float32 if upload(x[:1], cupy.zeros(3)).dtype == "f4" else x.dtype)
 
 
 @pytest.mark.gpu
