@@ -43,11 +43,8 @@ def emulator(request, compiled, monkeypatch):
     limits = DeviceLimits(2, 227 * 1024, 228 * 1024)
     monkeypatch.setattr(_cuda_gram, "device_limits", lambda number: limits)
     monkeypatch.setattr(_cuda_gram, "device_number", lambda x: 0)
-    cupy = types.SimpleNamespace(asarray=np.asarray, zeros=np.zeros)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    _cuda_gram._places.cache_clear()
-    yield launched
-    _cuda_gram._places.cache_clear()
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
+    return launched
 
 
 def whole_numbers(n, d, m, dtype):
@@ -75,13 +72,13 @@ def test_products_are_exact_on_whole_numbers(emulator, monkeypatch, shape, dtype
     product, cross = _cuda_gram.products(X, shift, factor, V)
     np.testing.assert_array_equal(product, Z.T @ Z)
     np.testing.assert_array_equal(cross, Z.T @ V if m else np.zeros((d, 0)))
-    assert len(emulator) == 1
+    assert [name for name, *_ in emulator] == ["gram", "collect"]
     assert product.dtype == np.float64
 
 
 def test_single_precision_is_of_few_rows(emulator, monkeypatch):
     monkeypatch.setattr(_cuda_gram, "FLUSH", 32)
-    monkeypatch.setattr(_cuda_gram, "THREADS_PER_PROCESSOR", 1)
+    monkeypatch.setattr(_cuda_gram, "THREADS_PER_PROCESSOR", {4: 1})
     X = np.ones((500, 3), np.float32)
     X[0] = 2**13  # its square leaves no room for a 1
     product, _ = _cuda_gram.products(X, None, None, None)
@@ -101,7 +98,8 @@ def test_a_kernel_that_is_wrong_is_not_used(emulator, monkeypatch):
 
     def launch(source, name, grid, n_threads, args, *, shared=0):
         right(source, name, grid, n_threads, args, shared=shared)
-        args[4][0, 0] += 50
+        if name == "collect":
+            args[1][0, 1] += 50
 
     monkeypatch.setattr(_cuda, "launch", launch)
     layout = TileLayout.of(np.dtype(np.float32), 21)
@@ -116,15 +114,13 @@ def test_limits_of_a_block_hold_for_all_sizes(dtype):
         assert layout.tiles * layout.side >= n_columns
         assert layout.n_pairs <= layout.threads <= 1024
         assert layout.shared <= 48 * 1024
-        assert sorted({*layout.places().ravel()}) == sorted({*layout.places().T.ravel()})
-        assert layout.places().max() < layout.side**2 * layout.n_pairs
     assert TileLayout.of(np.dtype(dtype), 50).n_blocks(10, 132) == 1
 
 
 def test_products_of_many_rows_are_summed_in_double(monkeypatch):
     strict = pytest.importorskip("array_api_strict")
     monkeypatch.setattr(_linalg, "PRODUCT_ROWS", 4)
-    x = np.ones((4001, 1), np.float32)
+    x = np.ones((4001, 2), np.float32)
     x[0] = 2**12  # its square leaves no room for the sum of the next three
     X = strict.asarray(x)
     for found in (
@@ -134,8 +130,6 @@ def test_products_of_many_rows_are_summed_in_double(monkeypatch):
     ):
         assert found.dtype == strict.float64
         assert float(found[0, 0]) == pytest.approx(2**24 + 4000, abs=4)
-    w = strict.ones(4001, dtype=strict.float32)
-    assert float(_linalg.column_sums(X, w)[0]) == 2**12 + 4000
 
 
 @pytest.mark.parametrize("n", [1, 255, 256, 300, 2047, 2048, 5000])
@@ -151,7 +145,7 @@ def test_few_rows_are_left_for_the_last_reduction(monkeypatch, n):
     found = _linalg.reduce_down(reduce, X)
     np.testing.assert_allclose(to_host(found), np.arange(3.0 * n).reshape(n, 3).sum(axis=0))
     assert max(shape[axis] for shape, axis in zip(seen, [1, 0] * 9, strict=False)) <= 2048
-    assert seen[-1][0] < _linalg.FEW_ROWS
+    assert seen[-1][0] < _linalg.RUN_ROWS // 2
 
 
 @pytest.mark.slow
@@ -164,7 +158,7 @@ def test_compiles_for_devices_without_spilling_registers(tmp_path, arch, dtype, 
     command = ["nvcc", *source.options, f"-arch={arch}", "-Xptxas", "-v", "-cubin"]
     command += ["-o", tmp_path / "gram.cubin", files(source.package) / source.file]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    assert said.count("0 bytes spill stores, 0 bytes spill loads") == 1
+    assert said.count("0 bytes spill stores, 0 bytes spill loads") == 2
     assert "warning" not in said
 
 

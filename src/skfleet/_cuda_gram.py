@@ -17,9 +17,9 @@ ENABLED = True
 # Columns up to which a thread for each tile fits into a block, and products of matrices are slower.
 MAX_COLUMNS = 128
 # Rows in shared memory at once, and rows that are summed in their own type.
-ROWS, FLUSH = 32, 2048
-# As many as registers allow at once, and rows that a block has at least: no block has none.
-THREADS_PER_PROCESSOR, MIN_ROWS = 512, 4 * ROWS
+ROWS, FLUSH = 16, 2048
+# As many as registers allow at once, by the size of a float, and rows that a block has at least.
+THREADS_PER_PROCESSOR, MIN_ROWS = {4: 400, 8: 800}, 8 * ROWS
 
 
 class TileLayout(NamedTuple):
@@ -61,6 +61,7 @@ class TileLayout(NamedTuple):
             "TILES": self.tiles,
             "THREADS": self.threads,
             "ROWS": ROWS,
+            "ITEMS": -(-ROWS * self.tiles * self.side // self.threads),
             "FLUSH": FLUSH,
         }
         options = tuple(f"-D{name}={value}" for name, value in constants.items())
@@ -68,24 +69,8 @@ class TileLayout(NamedTuple):
 
     def n_blocks(self, n_rows: int, n_processors: int) -> int:
         """Return the number of thread blocks for some rows."""
-        most = n_processors * max(1, THREADS_PER_PROCESSOR // self.threads)
+        most = n_processors * max(1, THREADS_PER_PROCESSOR[self.dtype.itemsize] // self.threads)
         return max(1, min(-(-n_rows // MIN_ROWS), most))
-
-    def places(self) -> np.ndarray:
-        """Return where the kernel's sums have the product of each pair of columns."""
-        vector, half = self.side // 2, self.side // 2 * self.tiles
-        column = np.arange(2 * half)
-        tile = column % half // vector
-        within = column // half * vector + column % vector
-        # of two columns the one with the later tile comes first
-        is_swapped = tile[:, None] < tile[None, :]
-
-        def ordered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            a, b = values[:, None], values[None, :]
-            return np.where(is_swapped, b, a), np.where(is_swapped, a, b)
-
-        (i, j), (a, b) = ordered(tile), ordered(within)
-        return (a * self.side + b) * self.n_pairs + i * (i + 1) // 2 + j
 
 
 def supports(X: Any, n_more: int) -> bool:
@@ -102,25 +87,18 @@ def products(X: Any, shift: Any, factor: Any, V: Any) -> tuple[Any, Any]:
     """
     xp, (n, d) = namespace(X), X.shape
     m = 0 if V is None else int(V.shape[1])
-    layout, number = TileLayout.of(dtype_of(X), d + m), device_number(X)
-    n_blocks = layout.n_blocks(n, device_limits(number).n_processors)
-    shape = n_blocks, layout.side**2 * layout.n_pairs
-    sums = xp.empty(shape, dtype=xp.float64, device=array_api_compat.device(X))
-    numbers = np.int64(n), np.int32(d), np.int32(m)
-    args = (X, shift, factor, V, sums, *numbers)
+    layout = TileLayout.of(dtype_of(X), d + m)
+    n_blocks = layout.n_blocks(n, device_limits(device_number(X)).n_processors)
+    n_numbers, there = layout.side**2 * layout.n_pairs, array_api_compat.device(X)
+    sums = xp.empty((n_blocks, n_numbers), dtype=xp.float64, device=there)
+    every = xp.empty((d + m, d + m), dtype=xp.float64, device=there)
+    args = (X, shift, factor, V, sums, np.int64(n), np.int32(d), np.int32(m))
     _cuda.launch(
         layout.source, "gram", (n_blocks, 1, 1), layout.threads, args, shared=layout.shared
     )
-    every = xp.take(xp.sum(sums, axis=0), _places(layout, number))
-    return every[:d, :d], every[:d, d : d + m]
-
-
-@cache
-def _places(layout: TileLayout, number: int) -> Any:
-    """Return the places of products on the current device, by its number."""
-    import cupy
-
-    return cupy.asarray(layout.places())
+    grid, args = (-(-n_numbers // 32), 1, 1), (sums, every, np.int32(n_blocks), np.int32(d + m))
+    _cuda.launch(layout.source, "collect", grid, 256, args, shared=8 * 256)
+    return every[:d, :d], every[:d, d:]
 
 
 @cache

@@ -113,7 +113,9 @@ def _idle_bytes(cupy: Any) -> int:
 
 def _rmm_resource(cupy: Any) -> Any:
     """Return RMM's resource for this device if CuPy allocates from it; None otherwise."""
-    is_rmm = getattr(cupy.cuda.get_allocator(), "__module__", "").startswith("rmm.")
+    # None for the methods of CuPy's own pools
+    module = getattr(cupy.cuda.get_allocator(), "__module__", None) or ""
+    is_rmm = module.startswith("rmm.")
     return sys.modules["rmm"].mr.get_current_device_resource() if is_rmm else None
 
 

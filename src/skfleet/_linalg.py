@@ -38,9 +38,10 @@ SINGLE_PRECISION_ROWS = 256
 # Products in single precision next to the width of their range, up to which three digits are left.
 MAX_CANCELLATION = 1e3
 # Rows on a device that are reduced together. CuPy has ceil(n_columns / 32) thread blocks work down
-# rows in C order, and as many for each run of them. So few as are left at the end it need not part.
-RUN_ROWS, FEW_ROWS = 512, 256
-# Rows on a device whose products are summed in single precision.
+# rows in C order, and as many for each run of them.
+RUN_ROWS = 512
+# Rows on a device whose matrix products are summed in single precision: of 30 million rows an H200
+# kept five digits.
 PRODUCT_ROWS = 2**17
 
 
@@ -120,10 +121,11 @@ def products_down(A: Any, B: Any) -> Any:
     """Return A.T @ B of dense rows in float64, on their device.
 
     In single precision a device may sum the rows one by one, until a sum of millions grows no more
-    or has lost half of its digits. So runs of them are multiplied, and their products summed.
+    or has lost half of its digits. So runs of them are multiplied, and their products summed. A
+    vector's products are sums of many blocks of threads (seven digits of 30 million rows).
     """
-    n_rows = A.shape[0]
-    if not is_not_numpy(A) or n_rows <= PRODUCT_ROWS or dtype_of(A) == FLOAT64:
+    n_rows, is_vector = A.shape[0], 1 in (A.shape[1], B.shape[1])
+    if not is_not_numpy(A) or n_rows <= PRODUCT_ROWS or is_vector or dtype_of(A) == FLOAT64:
         return astype(A.T @ B, FLOAT64)
     products = []
     for low in range(0, n_rows, PRODUCT_ROWS):
@@ -222,7 +224,7 @@ def reduce_down(reduce: Callable[..., Any], X: Any) -> Any:
 
     So it must not matter in which groups rows are reduced: sums, extremes, any and all.
     """
-    while is_not_numpy(X) and X.shape[0] >= FEW_ROWS:
+    while is_not_numpy(X) and X.shape[0] >= RUN_ROWS // 2:
         n_rows = X.shape[0]
         length = RUN_ROWS if n_rows >= 4 * RUN_ROWS else math.isqrt(n_rows)
         n_runs, n_other = divmod(n_rows, length)
