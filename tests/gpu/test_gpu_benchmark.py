@@ -113,6 +113,8 @@ def test_compares_with_cuml(case, record, stand_in):
     elif case == "kmeans":
         assert theirs["n_iter"] == found["skfleet"]["n_iter"] == SIZES.n_iter
         assert theirs["skfleets_inertia_over"] == pytest.approx(1, abs=1e-5)
+        assert 0.8 < found["cuml, own start"]["skfleets_inertia_over"] < 1.25
+        assert found["skfleet, own start, times as fast as"]["cuml, own start"] > 0
     else:
         assert theirs["objective"] == pytest.approx(found["skfleet"]["objective"], abs=1e-4)
     sliced = found["skfleet to scikit-learn, on a slice"]

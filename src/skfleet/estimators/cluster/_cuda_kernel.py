@@ -19,8 +19,9 @@ THREADS, LANES = 128, 8
 ROW_BYTES, WIDTH_BYTES = 32, 256
 # As registers allow, by the size of a float.
 MAX_CENTERS_PER_THREAD = {4: 13, 8: 7}
-# More than run at once, which evens out their load.
-BLOCKS_PER_PROCESSOR = 8
+# More than run at once, which evens out their load. But where sums leave no shared memory for more
+# than these, which the registers allow in any case, so many: each block writes sums of its own.
+BLOCKS_PER_PROCESSOR, FULL_ASSIGN_BLOCKS, FULL_SUMS_BLOCKS = 8, 2, 4
 # Shared memory that CUDA takes for itself of each block's.
 RESERVED_SHARED_BYTES = 1024
 
@@ -111,13 +112,20 @@ class LaunchConfig(NamedTuple):
 
     def assign_grid(self, n: int, limits: DeviceLimits) -> tuple[int, int, int]:
         """Return the grid of thread blocks that label n rows."""
-        return min(-(-n // self.build.tile), BLOCKS_PER_PROCESSOR * limits.n_processors), 1, 1
+        n_blocks = _blocks_per_processor(self.shared, FULL_ASSIGN_BLOCKS, limits)
+        return min(-(-n // self.build.tile), n_blocks * limits.n_processors), 1, 1
 
     def sums_grid(self, n: int, k: int, d: int, limits: DeviceLimits) -> tuple[int, int, int]:
         """Return the grid of thread blocks that sum up n rows, by columns and clusters."""
         y, z = -(-(d + 1) // self.n_columns), -(-k // self.n_clusters)
-        x = max(1, BLOCKS_PER_PROCESSOR * limits.n_processors // (y * z))
+        n_blocks = _blocks_per_processor(self.sums_shared, FULL_SUMS_BLOCKS, limits)
+        x = max(1, n_blocks * limits.n_processors // (y * z))
         return min(-(-n // self.build.tile), x), y, z
+
+
+def _blocks_per_processor(shared: int, n_full: int, limits: DeviceLimits) -> int:
+    n_together = limits.shared_by_all // (shared + RESERVED_SHARED_BYTES)
+    return BLOCKS_PER_PROCESSOR if n_together > n_full else min(n_full, BLOCKS_PER_PROCESSOR)
 
 
 class Assignment(NamedTuple):
