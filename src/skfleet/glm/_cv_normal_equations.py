@@ -179,7 +179,7 @@ def _absolute_errors(X: Any, y: Any, coefs: np.ndarray, intercepts: np.ndarray) 
     """Return sums and largest of the absolute errors of models, of shape (n_targets, n_models)."""
     xp, (n_targets, n_models, _) = namespace(y), coefs.shape
     # As many models share one product with the rows as their errors have room.
-    step = max(1, ERROR_BYTES // (8 * n_targets * X.shape[0]))
+    step = max(1, ERROR_BYTES // (8 * n_targets * max(1, X.shape[0])))
     sums, largest = [], []
     for low in range(0, n_models, step):
         models = coefs[:, low : low + step]
