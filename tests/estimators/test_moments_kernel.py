@@ -13,7 +13,7 @@ from emulated_kernels import Kernels
 
 from skfleet._cuda import DeviceLimits
 from skfleet.estimators import _moments_kernel
-from skfleet.estimators._moments_kernel import MAX_THREADS, LaunchConfig, row_sums
+from skfleet.estimators._moments_kernel import MAX_THREADS, ThreadLayout, row_sums
 
 SOURCE = Path(_moments_kernel.__file__).with_name("moments.cu")
 H100 = DeviceLimits(132, 227 * 1024, 228 * 1024)
@@ -225,7 +225,7 @@ def test_a_kernel_that_cannot_be_launched_is_not_used(emulator, monkeypatch):
 @pytest.mark.parametrize("k", [0, 2, 30, 128])
 @pytest.mark.parametrize("limit", [H100, SMALL], ids=["large", "small"])
 def test_plans_fit(n_columns, k, limit):
-    plan = LaunchConfig.of(n_columns, k, limit)
+    plan = ThreadLayout.of(n_columns, k, limit)
     assert plan.shared <= limit.shared
     assert plan.n_threads <= MAX_THREADS
     assert plan.n_threads % 32 == plan.n_threads % plan.n_slots == 0

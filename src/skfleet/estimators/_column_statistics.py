@@ -181,8 +181,8 @@ def _sums_by_label(X: Any, codes: Any, weight: Any, k: int) -> Any:
 
 def _from_table(labels: np.ndarray, table: np.ndarray, with_x: bool) -> LabelCounts:
     """Return the counts of the labels that rows have, from a table of sums by label."""
-    is_there = table[:, -1] > 0
-    labels, table = labels[is_there], table[is_there]
+    has_rows = table[:, -1] > 0
+    labels, table = labels[has_rows], table[has_rows]
     return LabelCounts(labels, table[:, -1], table[:, -2], table[:, :-2] if with_x else None)
 
 

@@ -27,7 +27,7 @@ PART_BYTES = 32
 RESERVED_SHARED_BYTES = 1024
 
 
-class LaunchConfig(NamedTuple):
+class ThreadLayout(NamedTuple):
     """Threads of a block, of which `n_slots` have columns of their own, and its shared memory."""
 
     n_slots: int
@@ -36,8 +36,8 @@ class LaunchConfig(NamedTuple):
     shared: int
 
     @classmethod
-    def of(cls, n_columns: int, k: int, limits: DeviceLimits) -> LaunchConfig | None:
-        """Return the configuration for columns and k labels, None if it exceeds the limits."""
+    def of(cls, n_columns: int, k: int, limits: DeviceLimits) -> ThreadLayout | None:
+        """Return the layout for columns and k labels, None if it exceeds the limits."""
         # two blocks together: one loads while the other one computes
         half_processor = limits.shared_by_all // 2 - RESERVED_SHARED_BYTES
         thread_bytes = max(8 * k, PART_BYTES)
@@ -124,10 +124,10 @@ def row_sums(
     itemsize = dtype_of(X).itemsize
     d = int(X.shape[1]) if moments or x_by_label else 0
     has_sums = k > 0
-    config = LaunchConfig.of(d + 2 * has_sums, k, limit)
-    if config is None:
+    layout = ThreadLayout.of(d + 2 * has_sums, k, limit)
+    if layout is None:
         raise ValueError(f"k must be small. Got {k} instead.")
-    grid = config.grid(n, RUN_BYTES // itemsize, limit)
+    grid = layout.grid(n, RUN_BYTES // itemsize, limit)
 
     def empty(*shape: int, is_needed: bool = True) -> Any:
         return xp.empty(shape, dtype=xp.float64, device=device(X)) if is_needed else None
@@ -142,8 +142,8 @@ def row_sums(
         of_columns,
         of_labels,
     )
-    numbers = (np.int64(n), *map(np.int32, (d, k, config.n_slots, skips_nan)))
-    launch(itemsize, "summarize", grid, config.n_threads, config.shared, (*args, *numbers))
+    numbers = (np.int64(n), *map(np.int32, (d, k, layout.n_slots, skips_nan)))
+    launch(itemsize, "summarize", grid, layout.n_threads, layout.shared, (*args, *numbers))
     n_moments, n_sums = 3 * d * moments, k * (d + 2) * has_sums
     out = empty(n_moments + n_sums)
     n_slots = MERGE_SLOTS[n_moments + n_sums > MANY_MERGED]
@@ -172,7 +172,7 @@ def self_test_passes(dtype: np.dtype, d: int, k: int, number: int) -> bool:
     """Run the self-test, once for each shape, device and process."""
     import cupy
 
-    if LaunchConfig.of(d + 2, k, device_limits(number)) is None:
+    if ThreadLayout.of(d + 2, k, device_limits(number)) is None:
         return False
     what = f"sums of rows do without their CUDA kernel for {d} columns and {k} labels"
     return _cuda.passes_self_test(what, lambda: self_test(cupy.zeros((0, d), dtype), k))
