@@ -6,7 +6,9 @@ from sklearn.datasets import make_classification
 
 from skfleet import config_context
 from skfleet._array import to_host, tree_to_host
-from skfleet.blocks import Block
+from skfleet._linalg import row_bytes
+from skfleet.blocks import Block, _block, row_blocks
+from skfleet.engine import LocalEngine, Reduction, map_reduce
 from skfleet.estimators import _column_statistics, _moments_kernel
 from skfleet.estimators._column_moments import moments_of_values
 from skfleet.estimators._column_statistics import (
@@ -266,6 +268,27 @@ def test_the_first_pass_over_a_piece_takes_few_launches(launches, weighted):
         launches.clear()
         reduce(block)
         assert launches == KERNELS
+
+
+@pytest.mark.gpu
+def test_further_pieces_take_no_more_launches_and_few_copies_home(launches, monkeypatch):
+    import cupy
+
+    monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", row_bytes(X) * 600)
+    monkeypatch.setattr(_block, "MIN_PIECE_ROWS", 1)
+    copies, get = [], cupy.ndarray.get
+    monkeypatch.setattr(cupy.ndarray, "get", lambda self: copies.append(self.shape) or get(self))
+    reduction = Reduction(summarize, combine_summaries)
+    expected = map_reduce(LocalEngine(1), reduction, row_blocks(X, chosen, weight), 0.0, None)
+    rows = row_blocks(*on_cuda(X, chosen, weight))
+    for _ in range(2):  # the first one with the self-test
+        launches.clear()
+        copies.clear()
+        found = map_reduce(LocalEngine(1), reduction, rows, 0.0, None)
+    assert_same(found, expected)
+    assert len(launches) <= 5 * 6
+    # the least and the greatest label of a piece, then all its sums
+    assert copies == [(2,), (3 * 6 + 3 * 8,)] * 5
 
 
 @pytest.mark.gpu

@@ -17,6 +17,7 @@ from skfleet._array import (
     namespace,
     to_device_of,
     to_host,
+    tree_to_host,
 )
 from skfleet._linalg import (
     column_sums,
@@ -110,17 +111,16 @@ def _label_statistics(
 ) -> tuple[Moments | None, LabelCounts]:
     """Return the moments of a block, where asked, and its label counts.
 
-    On a CUDA device both are of one read of the rows. On any other than the host the table of the
-    labels is copied to the host, and nothing else waits but for their values.
+    On a CUDA device both are of one read of the rows, and of one copy to the host. All is on the
+    host, since the labels are.
     """
     X, weight = block.X, weights_of(block)
     labels, codes = _possible_labels(block.y)
     codes, is_summed = to_device_of(codes, X), len(labels) <= MAX_SUMMED_LABELS
+    columns = None
     if not is_summed or not is_not_numpy(codes):
         counts = _host_label_counts(X, labels, to_host(codes), weight, with_x and is_summed)
-        return moments(block) if with_moments else None, counts
-    columns = None
-    if _moments_kernel.supports(X, len(labels)):
+    elif _moments_kernel.supports(X, len(labels)):
         sums = _moments_kernel.row_sums(
             X,
             moments=with_moments and with_x,
@@ -128,15 +128,15 @@ def _label_statistics(
             k=len(labels),
             code_weights=weight,
             x_by_label=with_x,
-        )
-        table = sums.by_label
-        if sums.moments is not None:
-            columns = _kernel_moments(block.n_rows, sums)
+        ).on_host()
+        columns = None if sums.moments is None else _kernel_moments(block.n_rows, sums)
+        counts = _from_table(labels, sums.by_label, with_x)
     else:
         table = _sums_by_label(X if with_x else None, codes, weight, len(labels))
+        counts = _from_table(labels, to_host(table), with_x)
     if with_moments and columns is None:
-        columns = moments(block)
-    return columns, _from_table(labels, to_host(table), with_x)
+        columns = tree_to_host(moments(block))
+    return columns, counts
 
 
 def _host_label_counts(

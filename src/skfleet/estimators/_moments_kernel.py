@@ -70,8 +70,19 @@ class RowSums(NamedTuple):
     The sums by label have the weights and the numbers of rows as last columns.
     """
 
-    moments: Any = None
-    by_label: Any = None
+    moments: Any
+    by_label: Any
+    values: Any  # of both, one after the other
+
+    def on_host(self) -> RowSums:
+        """Return the sums on the host, by one copy."""
+        values, n = to_host(self.values), 0
+        moments, by_label = self.moments, self.by_label
+        if moments is not None:
+            n = moments.shape[0] * moments.shape[1]
+            moments = values[:n].reshape(moments.shape)
+        by_label = None if by_label is None else values[n:].reshape(by_label.shape)
+        return RowSums(moments, by_label, values)
 
 
 def supports(X: Any, k: int = 0) -> bool:
@@ -156,6 +167,7 @@ def row_sums(
     return RowSums(
         xp.reshape(out[:n_moments], (3, d)) if moments else None,
         xp.reshape(out[n_moments:], (k, d + 2)) if has_sums else None,
+        out,
     )
 
 
