@@ -16,7 +16,7 @@ from skfleet._cuda import CudaSource, DeviceLimits, device_limits
 ENABLED = True
 # Threads of a block at most, and of a multiprocessor, as registers allow.
 MAX_THREADS, THREADS_PER_PROCESSOR = 256, 512
-# Of a row's run in registers.
+# Values of a thread in registers at once.
 RUN_BYTES = 64
 # Threads of a block that merges, and how many of them have columns of their own: a sector's, or a
 # warp where there are enough columns for all multiprocessors.
