@@ -17,9 +17,11 @@ from gpu_cases.run import Run
 from skfleet import _cuda_gram, _linalg
 from skfleet._array import to_host
 from skfleet._device import to_device
-from skfleet.blocks import row_uniform
+from skfleet.blocks import Block, row_uniform
 from skfleet.blocks._block import DEVICE_PIECE_BYTES
+from skfleet.estimators import _moments_kernel
 from skfleet.estimators._column_moments import moments_of_values
+from skfleet.estimators._column_statistics import summarize
 
 EXACT_ROWS = 200_000
 
@@ -87,6 +89,13 @@ def _sums(run: Run, X: Any) -> None:
     )
     _timed(run, "sums of one column", lambda A: _linalg.sums_down(A), X[:, :1])
     _timed(run, "moments of columns", lambda A: moments_of_values(A).squares, X)
+    with patch.object(_moments_kernel, "ENABLED", False):
+        _timed(run, "moments of columns, by operations", lambda A: moments_of_values(A).squares, X)
+    y = xp.arange(len(X)) % 2
+    summary = lambda A, labels: summarize(Block(A, labels), 0.0, None)  # noqa: E731
+    _timed(run, "first pass of a classifier", summary, X, y)
+    with patch.object(_moments_kernel, "ENABLED", False):
+        _timed(run, "first pass of a classifier, by operations", summary, X, y)
 
 
 def _vector_products(run: Run, X: Any, piece: Any, weights: Any) -> None:

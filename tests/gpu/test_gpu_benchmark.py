@@ -129,7 +129,7 @@ def test_primitives_on_a_device(record, monkeypatch):
     timed = entries(record, "primitives")
     assert not [e for e in timed.values() if "error" in e or "error_in_comparison" in e]
     assert max(entry.get("from_float64", 0) for entry in timed.values()) < 1e-5
-    assert "upload of page-locked memory" in timed
+    assert {"first pass of a classifier", "upload of page-locked memory"} <= timed.keys()
 
 
 def test_the_mean_of_squares_is_of_as_many_bytes(record, stand_in):
