@@ -24,7 +24,7 @@ RATE_KINDS = {"invscaling": 1, "optimal": 2}
 PASSIVE_KINDS = {"pa1": 1, "pa2": 2}
 
 
-class CompileOptions(NamedTuple):
+class DescentOptions(NamedTuple):
     """Compile-time constants of descent.cu."""
 
     itemsize: int
@@ -47,7 +47,7 @@ class CompileOptions(NamedTuple):
         return tuple(f"-D{name}={value}" for name, value in constants.items())
 
 
-class LaunchConfig(NamedTuple):
+class DescentLaunch(NamedTuple):
     """Threads of a row, and shared memory; `is_staged` where two batches fit in."""
 
     lanes: int
@@ -56,7 +56,7 @@ class LaunchConfig(NamedTuple):
     shared: int
 
     @classmethod
-    def of(cls, dtype: np.dtype, d: int, size: int, limits: DeviceLimits) -> LaunchConfig | None:
+    def of(cls, dtype: np.dtype, d: int, size: int, limits: DeviceLimits) -> DescentLaunch | None:
         """Return the configuration for batches of rows of d columns; None beyond the limits."""
         if size > THREADS:
             return None
@@ -94,7 +94,7 @@ def supports(X: Any, targets: SGDTargets, config: SGDConfig) -> bool:
     if n >= 2**31 or not (targets.positive is not None or is_floating(targets.values)):
         return False
     number = X.device.id
-    launches = LaunchConfig.of(dtype_of(X), d, config.batch_rows(n), device_limits(number))
+    launches = DescentLaunch.of(dtype_of(X), d, config.batch_rows(n), device_limits(number))
     if launches is None:
         return False
     rate = "constant" if config.learning_rate == "adaptive" else config.learning_rate
@@ -107,11 +107,20 @@ def limits(x: Any) -> DeviceLimits:
 
 
 def launch(
-    build: CompileOptions, name: str, grid: tuple[int, int, int], shared: int, args: tuple[Any, ...]
+    build: DescentOptions, name: str, grid: tuple[int, int, int], shared: int, args: tuple[Any, ...]
 ) -> None:
     """Launch a kernel on the current device; raise where that is impossible."""
     source = CudaSource(__package__, "descent.cu", build.options)
     _cuda.launch(source, name, grid, THREADS, args, shared=shared)
+
+
+class StepSchedule(NamedTuple):
+    """Steps of the rows, decay and sum of the rates of the batches, for each column of rates."""
+
+    steps: Any
+    decays: Any
+    rate_sums: Any
+    n_rates: int
 
 
 def descend(
@@ -124,19 +133,40 @@ def descend(
     """Return the weights after descending on the rows of X, by two launches for all batches."""
     xp, dtype, (n, d) = namespace(X), dtype_of(X), (int(size) for size in X.shape)
     size, k = config.batch_rows(n), len(weights.intercept)
-    launches = LaunchConfig.of(dtype, d, size, limits(X))
+    launches = DescentLaunch.of(dtype, d, size, limits(X))
     assert launches is not None
     passive = PASSIVE_KINDS.get(config.learning_rate, 0)
-    build = CompileOptions(
+    build = DescentOptions(
         dtype.itemsize, config.loss, passive, config.is_limited, launches.is_staged
     )
-
-    def upload(values: Any, dtype: Any = X.dtype) -> Any:
-        return None if values is None else asarray_like(values, X, dtype=dtype)
+    *by_rate, n_rates = _schedule(build, weights, X, config)
 
     def like_rows(values: Array | None) -> Any:
         return None if values is None else xp.ascontiguousarray(astype(values, dtype))
 
+    y, weight = to_device_as(targets.values, X), targets.sample_weight
+    weight = None if weight is None else to_device_as(weight, X)
+    state = _upload(_packed(weights, k, d), X, xp.float64)
+    rows = (X, like_rows(y), like_rows(weight), _upload(order, X, xp.int64))
+    outputs = (_upload(values, X, X.dtype) for values in (targets.positive, targets.side_weights))
+    copy = launches.copy_bytes(d, dtype.itemsize, _address(X))
+    flags = (config.fit_intercept, config.track_objective)
+    sizes = (d, size, n_rates, launches.lanes, launches.stride, copy, *flags)
+    reals = (weights.t, config.l1, config.l2, config.epsilon, config.eta0, config.average)
+    numbers = (np.int64(n), *map(np.int32, sizes), *map(np.float64, reals))
+    args = (*rows, *by_rate, *outputs, state, *numbers)
+    launch(build, "descend", (k, 1, 1), launches.shared, args)
+
+    total = n if weight is None else float(xp.sum(weight, dtype=xp.float64))
+    return _unpacked(to_host(state), weights, n, total)
+
+
+def _schedule(
+    build: DescentOptions, weights: SGDWeights, X: Any, config: SGDConfig
+) -> StepSchedule:
+    """Compute the steps of all rows on their device."""
+    xp, n = namespace(X), int(X.shape[0])
+    size = config.batch_rows(n)
     # One column of rates serves all outputs until "adaptive" decays make them differ.
     rate = np.atleast_1d(weights.rate)
     rate = rate[:1] if (rate == rate[0]).all() else rate
@@ -144,27 +174,19 @@ def descend(
     steps = xp.empty(n * n_rates, dtype=X.dtype)
     decays, rate_sums = xp.empty((2, n_batches * n_rates), dtype=xp.float64)
     offset = config.optimal_offset(weights.t) if config.learning_rate == "optimal" else 0.0
-    numbers = (weights.t, config.eta0, config.power_t, config.alpha, offset, config.l2)
-    args = (upload(rate, xp.float64), steps, decays, rate_sums, np.int64(n))
-    kinds = np.array([size, n_rates, RATE_KINDS.get(config.learning_rate, 0)], np.int32)
+    sizes = (size, n_rates, RATE_KINDS.get(config.learning_rate, 0))
+    reals = (weights.t, config.eta0, config.power_t, config.alpha, offset, config.l2)
+    numbers = (np.int64(n), *map(np.int32, sizes), *map(np.float64, reals))
     grid = (-(-n_batches * n_rates // THREADS), 1, 1)
-    launch(build, "schedule", grid, 0, (*args, *kinds, *map(np.float64, numbers)))
+    args = (_upload(rate, X, xp.float64), steps, decays, rate_sums, *numbers)
+    launch(build, "schedule", grid, 0, args)
+    return StepSchedule(steps, decays, rate_sums, n_rates)
 
-    y, weight = to_device_as(targets.values, X), targets.sample_weight
-    weight = None if weight is None else to_device_as(weight, X)
-    state = upload(_packed(weights, k, d), xp.float64)
-    arrays = (X, like_rows(y), like_rows(weight), upload(order, xp.int64))
-    outputs = (upload(targets.positive), upload(targets.side_weights), state)
-    copy = launches.copy_bytes(d, dtype.itemsize, _address(X))
-    flags = (config.fit_intercept, config.track_objective)
-    sizes = (d, size, n_rates, launches.lanes, launches.stride, copy, *flags)
-    reals = (weights.t, config.l1, config.l2, config.epsilon, config.eta0, config.average)
-    args = (*arrays, steps, decays, rate_sums, *outputs, np.int64(n))
-    args = (*args, *map(np.int32, sizes), *map(np.float64, reals))
-    launch(build, "descend", (k, 1, 1), launches.shared, args)
 
-    total = n if weight is None else float(xp.sum(weight, dtype=xp.float64))
-    return _unpacked(to_host(state), weights, n, total)
+def _upload(values: Any, X: Any, dtype: Any) -> Any:
+    """Return values on the host, if there are any, as an array on the device of X."""
+    # A copy keeps the order of columns in memory, which the kernel does not look for.
+    return None if values is None else asarray_like(np.ascontiguousarray(values), X, dtype=dtype)
 
 
 def _address(X: Any) -> int:
@@ -248,7 +270,8 @@ def self_test(rows_like: Any, loss: str, learning_rate: str, size: int) -> str:
     start = SGDWeights(rng.normal(size=(k, d)), rng.normal(size=k), zeros, zeros[:, 0], zeros)
     expected = descend_by_batches(start, rows, targets, config, order)
     on_device = targets._replace(
-        values=asarray_like(targets.values, rows_like), sample_weight=asarray_like(weight, rows_like)
+        values=asarray_like(targets.values, rows_like),
+        sample_weight=asarray_like(weight, rows_like),
     )
     learned = descend(start, asarray_like(rows, rows_like), on_device, config, order)
     tol = 1e3 * np.finfo(dtype).eps

@@ -41,7 +41,7 @@ enum { CONSTANT, INVSCALING, OPTIMAL };
 // Threads that share a column: more would wait for one that adds up what they have.
 #define MAX_GROUPS 32
 // Rows that a warp reads at once where they come from memory.
-#define AT_ONCE 8
+#define AT_ONCE (32 / (int)sizeof(REAL))
 
 // NaN stays NaN, unlike with fmin and fmax.
 __device__ __forceinline__ REAL at_least(REAL x, REAL bound) { return x < bound ? bound : x; }
@@ -279,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // Descend on all rows, in an order where there is one. Blocks are outputs. The state of an output
 // has d + 1 weights, the last of them the intercept, their means, the penalties that they have
 // received; then the sums of losses and of penalties, and the penalty that is due.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     descend(const REAL *__restrict__ X, const REAL *__restrict__ targets,
             const REAL *__restrict__ weights, const Index *__restrict__ order,
             const REAL *__restrict__ steps, const double *__restrict__ decays,
