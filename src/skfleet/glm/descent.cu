@@ -228,20 +228,25 @@ __device__ __forceinline__ REAL product(const REAL *X, const REAL *tile, const i
 #endif
 }
 
-// Add up a value of each thread over the block; all threads get the sum.
-__device__ __forceinline__ double block_sum(double value, double *parts)
+// Add up two values of each thread over the block; all threads get the sums.
+__device__ __forceinline__ void add_up(double &first, double &second, double *parts)
 {
 #pragma unroll
-    for (int apart = 1; apart < 32; apart *= 2)
-        value += __shfl_xor_sync(EVERYONE, value, apart);
-    if (threadIdx.x % 32 == 0)
-        parts[threadIdx.x / 32] = value;
+    for (int apart = 1; apart < 32; apart *= 2) {
+        first += __shfl_xor_sync(EVERYONE, first, apart);
+        second += __shfl_xor_sync(EVERYONE, second, apart);
+    }
+    if (threadIdx.x % 32 == 0) {
+        parts[threadIdx.x / 32] = first;
+        parts[WARPS + threadIdx.x / 32] = second;
+    }
     __syncthreads();
-    value = 0;
+    first = second = 0;
 #pragma unroll
-    for (int i = 0; i < WARPS; ++i)
-        value += parts[i];
-    return value;
+    for (int i = 0; i < WARPS; ++i) {
+        first += parts[i];
+        second += parts[WARPS + i];
+    }
 }
 
 // Find the steps of the rows, shrunk by the decay of the later rows of their batch, and the decay
@@ -416,9 +421,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             const REAL slope = loss_gradient(y, p + ahead, (REAL)epsilon);
             const REAL gradient_ahead = within(slope, (REAL)MAX_SLOPE) * weight;
             const bool counts = there && lane == 0;
-            const double before = block_sum(counts ? gradient * ahead : (REAL)0, parts);
-            const double after =
-                block_sum(counts ? gradient_ahead * ahead : (REAL)0, parts + WARPS);
+            double before = counts ? gradient * ahead : (REAL)0;
+            double after = counts ? gradient_ahead * ahead : (REAL)0;
+            add_up(before, after, parts);
             double bend = 1 - after / (before < 0 ? before : -1);
             bend = bend < 1e-9 ? 1e-9 : bend;
             double each = bend / n_rows;
@@ -470,8 +475,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         own[columns + j] = mean[j];
         own[2 * columns + j] = applied[j];
     }
-    value = block_sum(value, parts);
-    penalty = block_sum(penalty, parts + WARPS);
+    __syncthreads();
+    add_up(value, penalty, parts);
     if (me == 0) {
         own[3 * columns] += value;
         own[3 * columns + 1] += penalty;
