@@ -10,11 +10,15 @@ from importlib.resources import files
 import numpy as np
 import pytest
 from emulated_kernels import Kernels
+from sklearn.base import clone
 
 from skfleet import _cuda, _cuda_gram, _linalg
 from skfleet._array import to_host
 from skfleet._cuda import DeviceLimits
 from skfleet._cuda_gram import TileLayout
+from skfleet.blocks import _block
+from skfleet.estimators.decomposition import PCA
+from skfleet.estimators.linear_model import Ridge
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +181,29 @@ def test_products_on_a_device(shape, dtype, used):
     found = _linalg.weighted_gram(X, shift, factor, V)
     for ours, theirs in zip(found, _linalg.weighted_gram(*host), strict=True):
         np.testing.assert_array_equal(to_host(ours), theirs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", [Ridge(), PCA(3)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_fit_reads_rows_on_a_device_once(monkeypatch, model, dtype):
+    import cupy
+
+    launched, launch = [], _cuda.launch
+
+    def counted(source, name, *args, **kwargs):
+        launched.append(name)
+        launch(source, name, *args, **kwargs)
+
+    monkeypatch.setattr(_cuda, "launch", counted)
+    monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", 10_000)
+    X = np.random.default_rng(0).normal(size=(20_000, 9)).astype(dtype) + 3
+    y = X @ np.arange(9.0)
+    expected = clone(model).fit(X.astype(float), y)
+    assert _cuda_gram.supports(cupy.asarray(X), 2)
+    launched.clear()
+    fitted = clone(model).fit(cupy.asarray(X), cupy.asarray(y))
+    assert launched.count("gram") == launched.count("collect") == 1
+    shown = "coef_" if hasattr(expected, "coef_") else "explained_variance_"
+    tol = 1e-3 if dtype == "float32" else 1e-6
+    np.testing.assert_allclose(to_host(vars(fitted)[shown]), vars(expected)[shown], tol, tol)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device
 from scipy import linalg
 
+from skfleet import _cuda_gram
 from skfleet._array import (
     FLOAT64,
     astype,
@@ -29,7 +31,7 @@ from skfleet._linalg import (
 )
 from skfleet._typing import Array, Matrix
 from skfleet.blocks import PIECE_BYTES, Block, RowBlocks
-from skfleet.engine import Reduction, add
+from skfleet.engine import Reduction, add, identity
 from skfleet.glm._coordinate_descent import Quadratic
 from skfleet.glm._dense_solvers import rows_with_gram, solve_positive, solve_ridge
 
@@ -50,17 +52,32 @@ def max_gram_columns(rows: RowBlocks) -> int:
 
 
 def product_reduction(
-    per_block: Callable[..., Any], rows: RowBlocks, combine: Callable[[Any, Any], Any] = add
+    per_block: Callable[..., Any],
+    rows: RowBlocks,
+    combine: Callable[[Any, Any], Any] = add,
+    takes_whole: Callable[..., bool] | None = None,
 ) -> Reduction:
     """Return a reduction whose partial results have products of all pairs of columns.
 
     It is made in pieces of sparse rows next to which the products are small. Products of dense
-    columns take as long as those of many rows.
+    columns take as long as those of many rows. `takes_whole` is the reduction's.
     """
     gram_bytes, piece_bytes = 8 * rows.n_features**2, None
     if rows.is_sparse:
         piece_bytes = max(PIECE_BYTES, min(4 * gram_bytes, MAX_PRODUCT_PIECE_BYTES))
-    return Reduction(per_block, combine, piece_bytes=piece_bytes, result_bytes=gram_bytes)
+    return Reduction(per_block, combine, identity, piece_bytes, gram_bytes, takes_whole)
+
+
+def products_take_whole(rows: RowBlocks) -> Callable[..., bool]:
+    """Return whether a block's products about its mean are made without copies of its rows."""
+    return partial(_takes_whole, rows.dtype)
+
+
+def _takes_whole(dtype: np.dtype | None, block: Block, *args: Any) -> bool:
+    if not is_not_numpy(block.X) or dtype_of(block.X) != dtype:
+        return False
+    n_targets = 0 if block.y is None else 1 if len(block.y.shape) == 1 else block.y.shape[1]
+    return _cuda_gram.supports(block.X, n_targets + 1)
 
 
 class CrossProducts(NamedTuple):

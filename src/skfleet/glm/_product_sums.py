@@ -20,6 +20,7 @@ from skfleet.glm._normal_equations import (
     combine_products,
     cross_products,
     product_reduction,
+    products_take_whole,
     targets_of,
     weights_of,
 )
@@ -67,7 +68,8 @@ def compute_products(
     """
 
     def reduce_rows(kind: ProductKind, rows: RowBlocks) -> Products:
-        reduction = product_reduction(block_products, rows, kind.combine)
+        whole = products_take_whole(rows) if kind is GRAM else None
+        reduction = product_reduction(block_products, rows, kind.combine, whole)
         products: Products = map_reduce(engine_for(rows), reduction, rows, kind)
         check_total_weight(products.weight)
         return products

@@ -25,6 +25,7 @@ from skfleet.glm import (
     compute_row_factor,
     max_gram_columns,
     product_reduction,
+    products_take_whole,
 )
 
 NORMALIZERS = ("auto", "QR", "LU", "none")
@@ -100,7 +101,8 @@ def svd_from_covariance(
 
 
 def _svd_of_products(engine: Engine, rows: RowBlocks, n: int | None, *, centred: bool) -> SVDResult:
-    reduction = product_reduction(block_cross_products, rows, combine_products)
+    whole = products_take_whole(rows)
+    reduction = product_reduction(block_cross_products, rows, combine_products, whole)
     sums = map_reduce(engine, reduction, rows)
     n_rows, n_columns = int(sums.weight), rows.n_features
     squares = float(np.trace(sums.gram))
