@@ -346,7 +346,7 @@ def _cached_targets(block: Block, labels: ClassEncoding, ref: Array) -> tuple[Ar
         return encode_targets(block, labels, ref)
     key = "targets", block.row_offset
     token, y, weight = block.cache.get(key, ("", None, None))
-    if token != labels.token or len(y) != block.n_rows:
+    if token != labels.token or y.shape[0] != block.n_rows:
         y, weight = encode_targets(block, labels, ref)
         block.cache[key] = labels.token, y, weight
     return y, weight
