@@ -27,8 +27,8 @@ SMALL = DeviceLimits(1, 99 * 1024, 100 * 1024)
 LOSSES = [
     BinaryLogistic(),
     SquaredError(),
-    *(Tweedie(power) for power in (-1.0, 0.0, 1.0, 1.5, 1.9, 2.0, 3.0)),
-    *(Tweedie(power, log_link=False) for power in (0.0, 1.0, 1.5, 2.0, 2.7)),
+    *(Tweedie(power) for power in (-3.0, 0.0, 1.0, 1.5, 1.9, 2.0, 4.0)),
+    *(Tweedie(power, log_link=False) for power in (-3.0, 0.0, 1.0, 1.5, 2.0, 2.7)),
 ]
 SHAPES = [(1, 1), (1, 5), (5, 2), (900, 1), (700, 3), (301, 17), (257, 33), (130, 100), (33, 700)]
 WITHOUT_LIMIT = 10**9
@@ -175,6 +175,7 @@ def test_what_has_no_kernel():
     assert build(0) is None
     assert build(3, Multinomial(3)) is None
     assert build(3, SquaredError(2)) is None
+    assert build(3, Tweedie(4.5)) is None
     assert build(3, type("Other", (Tweedie,), {})(1.0)) is None  # its loss may be another
     assert _loss_kernel.kernel_constants(np.ones((3, 2)), BinaryLogistic(), centered=False) is None
 
