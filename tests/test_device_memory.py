@@ -76,6 +76,14 @@ def allocate_from_rmm(cupy, monkeypatch, resource):
     monkeypatch.setitem(sys.modules, "rmm", rmm)
 
 
+def test_methods_of_pools_have_no_module(cupy):
+    class Malloc:
+        __module__ = None  # as of a method of a Cython class
+
+    cupy.cuda.get_allocator = Malloc
+    assert device_memory_available() == FREE
+
+
 @pytest.mark.parametrize("is_default", [True, False])
 def test_what_a_pool_of_cupy_does_not_use_is_free(cupy, is_default):
     other = Pool()

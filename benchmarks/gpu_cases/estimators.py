@@ -141,12 +141,14 @@ def kmeans(run: Run) -> None:
         run.timed(NO_KERNEL, fit(lambda: estimators.KMeans(**settings), X), compared)
         who = f"one iteration{NO_KERNEL.removeprefix('skfleet')}"
         run.timed(who, lambda: assign(centers, X, sums=True).sums, **floors)
-    _cuml(run, "cuml", "KMeans", settings, X, None, compared)
+    # which takes no tolerance of 0
+    _cuml(run, "cuml", "KMeans", settings | {"tol": 1e-30}, X, None, compared)
     make = lambda: cluster.KMeans(**settings)  # noqa: E731
     run.timed_share(
         "scikit-learn", _head(X), _sklearn(make), len(X), lambda m: {"n_iter": int(m.n_iter_)}
     )
     run.ratios("skfleet", [NO_KERNEL, "cuml", "scikit-learn"])
+    _own_starts(run, X, looked_at)
     n = run.sizes.n_slice
     mine = estimators.KMeans(**settings).fit(X[:n])
     theirs = cluster.KMeans(**settings).fit(to_host(X[:n]).astype(np.float64))
@@ -156,6 +158,26 @@ def kmeans(run: Run) -> None:
         inertia_over=float(mine.inertia_ / theirs.inertia_),
         centers_apart=difference(mine.cluster_centers_, theirs.cluster_centers_),
     )
+
+
+def _own_starts(run: Run, X: Any, facts: Callable[[Fit], dict[str, Any]]) -> None:
+    """Time k-means from each library's own start, k-means|| in both, with its default tolerance."""
+    settings = {
+        "n_clusters": run.sizes.n_clusters,
+        "n_init": 1,
+        "max_iter": run.sizes.n_iter,
+        "random_state": 0,
+    }
+    ours = run.timed("skfleet, own start", fit(lambda: estimators.KMeans(**settings), X), facts)
+
+    def compared(found: Fit) -> dict[str, Any]:
+        if ours is None:
+            return facts(found)
+        ratio = float(ours.model.inertia_) / float(found.model.inertia_)
+        return facts(found) | {"skfleets_inertia_over": ratio}
+
+    _cuml(run, "cuml, own start", "KMeans", settings, X, None, compared)
+    run.ratios("skfleet, own start", ["cuml, own start"])
 
 
 @contextmanager

@@ -14,12 +14,14 @@ from unittest.mock import patch
 import numpy as np
 from gpu_cases.run import Run
 
-from skfleet import _linalg
+from skfleet import _cuda_gram, _linalg
 from skfleet._array import to_host
 from skfleet._device import to_device
-from skfleet.blocks import row_uniform
+from skfleet.blocks import Block, row_uniform
 from skfleet.blocks._block import DEVICE_PIECE_BYTES
+from skfleet.estimators import _moments_kernel
 from skfleet.estimators._column_moments import moments_of_values
+from skfleet.estimators._column_statistics import summarize
 
 EXACT_ROWS = 200_000
 
@@ -87,6 +89,13 @@ def _sums(run: Run, X: Any) -> None:
     )
     _timed(run, "sums of one column", lambda A: _linalg.sums_down(A), X[:, :1])
     _timed(run, "moments of columns", lambda A: moments_of_values(A).squares, X)
+    with patch.object(_moments_kernel, "ENABLED", False):
+        _timed(run, "moments of columns, by operations", lambda A: moments_of_values(A).squares, X)
+    y = xp.arange(len(X)) % 2
+    summary = lambda A, labels: summarize(Block(A, labels), 0.0, None)  # noqa: E731
+    _timed(run, "first pass of a classifier", summary, X, y)
+    with patch.object(_moments_kernel, "ENABLED", False):
+        _timed(run, "first pass of a classifier, by operations", summary, X, y)
 
 
 def _vector_products(run: Run, X: Any, piece: Any, weights: Any) -> None:
@@ -120,6 +129,12 @@ def _grams(run: Run, piece: Any) -> None:
     for n_batches in (132, 1056):
         func = partial(_gram_in_batches, xp, n_batches)
         timed(f"Gram matrix of a piece, {n_batches} batches", func, piece, exact=product)
+    one = xp.ones((len(piece), 1), dtype=piece.dtype)
+    centred = lambda A: _linalg.weighted_gram(A, A[0], None, one[: len(A)])[0]  # noqa: E731
+    about = lambda A: product(A - A[0])  # noqa: E731
+    timed("centred Gram matrix of a piece", centred, piece, exact=about)
+    with patch.object(_cuda_gram, "ENABLED", False):
+        timed("centred Gram matrix of a piece, copied", centred, piece, exact=about)
     double = lambda A: product(A.astype(xp.float64))  # noqa: E731
     timed("Gram matrix of a piece, in float64", double, piece, exact=product)
     batches = lambda A: _gram_in_batches(xp, 132, A.astype(xp.float64))  # noqa: E731

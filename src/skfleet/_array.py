@@ -11,6 +11,8 @@ import array_api_compat
 import numpy as np
 from array_api_compat import device
 
+from skfleet._staging_buffers import MAX_PINNED_BYTES, staged_copy
+
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
 
 
@@ -77,14 +79,24 @@ def asarray_like(value: Any, ref: Any, *, dtype: Any = None) -> Any:
         dtype = ref.dtype
     if isinstance(ref, np.ndarray) or not is_array(ref):
         return np.asarray(value, dtype=dtype)
-    return namespace(ref).asarray(value, dtype=dtype, device=device(ref))
+    return _upload(value, ref, dtype)
 
 
 def to_device_of(values: Any, ref: Any) -> Any:
     """Return numbers on the host as an array on ref's device; labels remain on the host."""
     if not is_uploadable(values) or not is_not_numpy(ref):
         return values
-    return namespace(ref).asarray(values, device=device(ref))
+    return _upload(values, ref)
+
+
+def _upload(values: np.ndarray, ref: Any, dtype: Any = None) -> Any:
+    """Return a host array as one of ref's library, on its device."""
+    xp, there = namespace(ref), device(ref)
+    is_large = values.nbytes > MAX_PINNED_BYTES and is_uploadable(values)
+    if is_large and array_api_compat.is_cupy_array(ref):
+        with there:
+            return xp.asarray(staged_copy(values), dtype=dtype)
+    return xp.asarray(values, dtype=dtype, device=there)
 
 
 def to_host(x: Any) -> np.ndarray:
@@ -109,6 +121,19 @@ def to_host_if_array(x: Any) -> Any:
 def copy_of(x: Any) -> Any:
     """Return a copy of an array, on its device."""
     return namespace(x).asarray(x, copy=True)
+
+
+def in_row_order(x: Any) -> Any:
+    """Return a matrix of CuPy with its rows one after the other, copied only when needed.
+
+    Slices of rows in column order are contiguous in neither way, and CuPy copies them in each
+    product. Others are not changed.
+    """
+    if not array_api_compat.is_cupy_array(x) or x.ndim != 2 or x.flags.c_contiguous:
+        return x
+    import cupy
+
+    return cupy.ascontiguousarray(x)
 
 
 def is_equal(x: Any, y: Any) -> bool:

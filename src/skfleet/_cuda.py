@@ -47,6 +47,11 @@ def device_limits(number: int) -> DeviceLimits:
     )
 
 
+def device_number(x: Any) -> int:
+    """Return the number of the CUDA device of an array."""
+    return int(x.device.id)
+
+
 @cache
 def _module(source: CudaSource) -> Any:
     """Return the compiled source; CuPy compiles it at its first launch on each device."""

@@ -11,11 +11,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-import numpy as np
 import psutil
 
 from skfleet._array import is_uploadable
-from skfleet._staging_buffers import staging_buffers
+from skfleet._staging_buffers import MAX_PINNED_BYTES, staged_copy
 from skfleet._warnings import warn
 from skfleet.exceptions import PlacementError
 
@@ -24,10 +23,6 @@ from skfleet.exceptions import PlacementError
 DEVICE_VARIABLE = "SKFLEET_DEVICE"
 # Bytes that rows may take on the device, in place of what is free there.
 DEVICE_MEMORY_VARIABLE = "SKFLEET_DEVICE_MEMORY"
-
-# CuPy copies an array to the device through page-locked memory of the same size, which it keeps for
-# the next array of that size. Larger arrays than this go through staging buffers instead.
-_MAX_PINNED_BYTES = 2**20
 
 # cudaMemPoolAttribute: bytes that a pool has taken from the driver, and those in use.
 _RESERVED_NOW, _USED_NOW = 5, 7
@@ -118,7 +113,9 @@ def _idle_bytes(cupy: Any) -> int:
 
 def _rmm_resource(cupy: Any) -> Any:
     """Return RMM's resource for this device if CuPy allocates from it; None otherwise."""
-    is_rmm = getattr(cupy.cuda.get_allocator(), "__module__", "").startswith("rmm.")
+    # None for the methods of CuPy's own pools
+    module = getattr(cupy.cuda.get_allocator(), "__module__", None) or ""
+    is_rmm = module.startswith("rmm.")
     return sys.modules["rmm"].mr.get_current_device_resource() if is_rmm else None
 
 
@@ -153,7 +150,8 @@ class CopyStream:
         self._cupy = None
         if library is not None and library.is_cupy:
             self._cupy = import_module("cupy")
-            self._stream = self._cupy.cuda.Stream(non_blocking=True)
+            self._device = self._cupy.cuda.Device()
+            self._stream = _copy_stream(self._device.id)
 
     def record_event(self) -> Any:
         """Return an event after all that the calling thread has queued until now."""
@@ -167,11 +165,23 @@ class CopyStream:
         """Return func(*args), run on this stream after an event; wait until it is done."""
         if self._cupy is None:
             return func(*args)
-        with self._stream:
+        # the current device is a thread's own, and the caller's may be another one than this one's
+        with self._device, self._stream:
             self._stream.wait_event(event)
             value = func(*args)
         self._stream.synchronize()
         return value
+
+
+@lru_cache
+def _copy_stream(device_id: int) -> Any:
+    """Return the stream for copies to the current device, by its number: one in a process.
+
+    CuPy keeps the memory that a stream freed for that stream, also when the stream is no more.
+    """
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
 
 
 def to_device(x: Any) -> Any:
@@ -186,16 +196,8 @@ def to_device(x: Any) -> Any:
             "device out."
         )
     host_to_device_transfers.add(x.nbytes)
-    if library.is_cupy and x.nbytes > _MAX_PINNED_BYTES:
-        return _copy_staged(x)
+    if library.is_cupy and x.nbytes > MAX_PINNED_BYTES:
+        _check_allocator(import_module("cupy"))
+        return staged_copy(x)
     # a writable copy: an array that is read-only here is not meant to be written to there
     return library.xp.asarray(x, device=library.device, copy=True)
-
-
-def _copy_staged(x: np.ndarray) -> Any:
-    """Return a large array on the current CUDA device, in C order, which kernels read best."""
-    cupy = import_module("cupy")
-    _check_allocator(cupy)
-    out = cupy.empty(x.shape, dtype=x.dtype.newbyteorder("="))
-    staging_buffers(cupy.cuda.Device().id).copy(x, out)
-    return out

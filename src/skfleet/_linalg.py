@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeGuard
@@ -10,6 +11,7 @@ import array_api_compat
 import numpy as np
 from scipy import linalg, sparse
 
+from skfleet import _cuda_gram
 from skfleet._array import (
     FLOAT64,
     asarray_like,
@@ -38,6 +40,9 @@ MAX_CANCELLATION = 1e3
 # Rows on a device that are reduced together. CuPy has ceil(n_columns / 32) thread blocks work down
 # rows in C order, and as many for each run of them.
 RUN_ROWS = 512
+# Rows on a device whose matrix products are summed in single precision: of 30 million rows an H200
+# kept five digits.
+PRODUCT_ROWS = 2**17
 
 
 def is_sparse(X: Any) -> TypeGuard[Any]:
@@ -109,7 +114,24 @@ def gram(X: Any, weights: Any = None) -> Any:
     if is_sparse(X):
         return gram_of_sparse(X, None if weights is None else np.asarray(weights))
     scaled = X if weights is None else X * weights[:, None]
-    return astype(X.T @ scaled, FLOAT64)
+    return products_down(X, scaled)
+
+
+def products_down(A: Any, B: Any) -> Any:
+    """Return A.T @ B of dense rows in float64, on their device.
+
+    In single precision a device may sum the rows one by one, until a sum of millions grows no more
+    or has lost half of its digits. So runs of them are multiplied, and their products summed. A
+    vector's products are sums of many blocks of threads (seven digits of 30 million rows).
+    """
+    n_rows, is_vector = A.shape[0], 1 in (A.shape[1], B.shape[1])
+    if not is_not_numpy(A) or n_rows <= PRODUCT_ROWS or is_vector or dtype_of(A) == FLOAT64:
+        return astype(A.T @ B, FLOAT64)
+    products = []
+    for low in range(0, n_rows, PRODUCT_ROWS):
+        high = min(low + PRODUCT_ROWS, n_rows)
+        products.append(A[low:high, ...].T @ B[low:high, ...])
+    return namespace(A).sum(namespace(A).stack(products), axis=0, dtype=namespace(A).float64)
 
 
 def add_outer(matrix: Any, factor: Any, a: Any, b: Any) -> Any:
@@ -134,9 +156,12 @@ def weighted_gram(X: Any, shift: Any, sqrt_weight: Any, V: Any) -> tuple[Any, An
     all arrays are on the device of X.
     """
     if is_not_numpy(X):
-        Z = X if shift is None else X - astype(shift, dtype_of(X))
+        shift = None if shift is None else astype(shift, dtype_of(X))
+        if _cuda_gram.supports(X, V.shape[1]):
+            return _cuda_gram.products(X, shift, sqrt_weight, V)
+        Z = X if shift is None else X - shift
         Z = Z if sqrt_weight is None else Z * sqrt_weight[:, None]
-        return astype(Z.T @ Z, FLOAT64), astype(Z.T @ V, FLOAT64)
+        return products_down(Z, Z), products_down(Z, V)
     n_rows, n_columns = X.shape
     step = max(SLICE_ELEMENTS // max(n_columns, 1), MIN_SLICE_ROWS)
     buffer = None
@@ -170,7 +195,11 @@ def column_sums(X: Any, weights: Any = None) -> Any:
         weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights)
         return np.asarray(transposed(X) @ weights, dtype=np.float64).ravel()
     if weights is not None:
-        return astype(weights @ X, FLOAT64)
+        return (
+            products_down(weights[:, None], X)[0, ...]
+            if is_not_numpy(X)
+            else astype(weights @ X, FLOAT64)
+        )
     if not is_not_numpy(X) and X.dtype == np.float64:
         return np.ones(len(X)) @ X  # several times faster than a sum
     if not is_not_numpy(X) and X.dtype == np.float32:
@@ -195,10 +224,12 @@ def reduce_down(reduce: Callable[..., Any], X: Any) -> Any:
 
     So it must not matter in which groups rows are reduced: sums, extremes, any and all.
     """
-    while is_not_numpy(X) and X.shape[0] >= 4 * RUN_ROWS:
-        n_runs, n_other = divmod(X.shape[0], RUN_ROWS)
-        end = X.shape[0] - n_other
-        runs = namespace(X).reshape(X[:end, ...], (n_runs, RUN_ROWS, *X.shape[1:]))
+    while is_not_numpy(X) and X.shape[0] >= RUN_ROWS // 2:
+        n_rows = X.shape[0]
+        length = RUN_ROWS if n_rows >= 4 * RUN_ROWS else math.isqrt(n_rows)
+        n_runs, n_other = divmod(n_rows, length)
+        end = n_rows - n_other
+        runs = namespace(X).reshape(X[:end, ...], (n_runs, length, *X.shape[1:]))
         parts = [reduce(runs, axis=1)]
         if n_other:
             parts.append(reduce(X[end:, ...], axis=0)[None, ...])

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+# CuPy copies an array to the device through page-locked memory of the same size, which it keeps for
+# the next array of that size. Larger arrays than this go through staging buffers instead.
+MAX_PINNED_BYTES = 2**20
 BUFFER_BYTES = 32 * 2**20
 # Threads that fill a buffer. No device has been asked yet which number is best.
 N_COPY_THREADS = 4
@@ -56,6 +59,15 @@ def staging_buffers(device_id: int) -> StagingBuffers:
     import cupy
 
     return StagingBuffers(cupy)
+
+
+def staged_copy(x: np.ndarray) -> Any:
+    """Return a copy on the current CUDA device, in C order, which kernels read best."""
+    import cupy
+
+    out = cupy.empty(x.shape, dtype=x.dtype.newbyteorder("="))
+    staging_buffers(cupy.cuda.Device().id).copy(x, out)
+    return out
 
 
 def _page_locked(cupy: Any, n_bytes: int) -> np.ndarray:

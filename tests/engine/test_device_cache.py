@@ -2,6 +2,8 @@
 
 import gc
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -75,6 +77,83 @@ def test_where_there_is_less_room_the_least_recently_used_go(monkeypatch):
     room_for(monkeypatch, 0)
     assert one.get("a", ARRAYS[0]) is ARRAYS[0]
     assert cached_bytes() == 0
+
+
+@pytest.fixture
+def slow_upload(monkeypatch):
+    """Uploads that begin and do not end before they may."""
+    began, may_end, upload = threading.Semaphore(0), threading.Event(), _device_cache.to_device
+
+    def to_device(X):
+        began.release()
+        assert may_end.wait(10)
+        return upload(X)
+
+    monkeypatch.setattr(_device_cache, "to_device", to_device)
+    with ThreadPoolExecutor(4) as pool:
+        yield began, may_end, pool
+        may_end.set()
+
+
+def test_nobody_waits_for_the_upload_of_another_array(slow_upload):
+    began, may_end, pool = slow_upload
+    copies = DeviceArrayCache()
+    may_end.set()
+    there = copies.get("there", ARRAYS[0])
+    assert began.acquire(timeout=10)
+    may_end.clear()
+    coming = [pool.submit(copies.get, "X", ARRAYS[1]) for _ in range(2)]
+    assert began.acquire(timeout=10)
+    name = pickle.dumps(copies)
+    assert pool.submit(pickle.loads, name).result(timeout=10) is copies
+    assert pool.submit(copies.get, "there", ARRAYS[0]).result(timeout=10) is there
+    assert pool.submit(DeviceArrayCache).result(timeout=10) is not copies
+    assert not any(future.done() for future in coming)
+    may_end.set()
+    one, again = (future.result(timeout=10) for future in coming)
+    assert again is one
+    assert not began.acquire(blocking=False)
+    assert cached_bytes() == 2 * SIZE
+
+
+def test_threads_together_exceed_no_limit_and_copy_each_array_once(monkeypatch):
+    room_for(monkeypatch, 3)
+    copies, before = DeviceArrayCache(), host_to_device_transfers.n_arrays
+    start = threading.Barrier(8)
+
+    def get_all(seed):
+        start.wait(10)
+        order = np.random.default_rng(seed).permutation(6)
+        return {int(i): copies.get(int(i), ARRAYS[i]) for i in order}
+
+    with ThreadPoolExecutor(8) as pool:
+        given = list(pool.map(get_all, range(8)))
+    assert cached_bytes() == 3 * SIZE
+    assert host_to_device_transfers.n_arrays - before == 3
+    for i, X in enumerate(ARRAYS):
+        assert len({id(one[i]) for one in given if is_not_numpy(one[i])}) <= 1
+        np.testing.assert_array_equal(to_host(given[0][i]), X)
+
+
+def test_an_upload_that_fails_or_ends_after_the_cache_leaves_nothing(slow_upload, monkeypatch):
+    began, may_end, pool = slow_upload
+    copies = DeviceArrayCache()
+    coming = pool.submit(copies.get, "X", ARRAYS[1])
+    assert began.acquire(timeout=10)
+    copies.close()
+    may_end.set()
+    assert is_not_numpy(coming.result(timeout=10))
+    assert cached_bytes() == 0
+
+    def fail(X):
+        raise MemoryError
+
+    copies = DeviceArrayCache()
+    with monkeypatch.context() as patch:
+        patch.setattr(_device_cache, "to_device", fail)
+        with pytest.raises(MemoryError):
+            copies.get("X", ARRAYS[1])
+    assert is_not_numpy(copies.get("X", ARRAYS[1]))
 
 
 def test_the_byte_limit_is_a_share_of_what_is_free(monkeypatch):

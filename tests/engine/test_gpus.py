@@ -49,8 +49,11 @@ def machine(monkeypatch):
             _gpu_workers, "find_spec", lambda name: name if name in modules else None
         )
         run = SimpleNamespace(returncode=int(bool(cupy_says)), stderr=f"Traceback\n{cupy_says}\n")
-        monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: run)
+        monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: runs.append(args) or run)
+        return runs
 
+    monkeypatch.setattr(_gpu_workers, "_usable", set())
+    runs = []
     return make
 
 
@@ -61,6 +64,21 @@ def test_all_gpus_are_found(machine, monkeypatch):
     assert find_gpus().devices == ("2", "0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,GPU-2")
     assert find_gpus().devices == ("MIG-1", "GPU-2")
+
+
+def test_cupy_is_tried_until_it_works_and_then_no_more(machine, monkeypatch):
+    for _ in range(2):
+        runs = machine(2, cupy_says="CUDARuntimeError: out of memory")
+        assert find_gpus().devices == ()
+    assert len(runs) == 2
+    machine(2)
+    for _ in range(3):
+        assert find_gpus().devices == ("0", "1")
+    assert len(runs) == 3
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    for _ in range(2):
+        assert find_gpus().devices == ("1",)
+    assert len(runs) == 4
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])

@@ -249,7 +249,7 @@ def test_ahead_loads_one_more_and_raises_in_place():
 
 
 def test_a_load_beside_kernels_waits_for_those_that_read_what_it_may_overwrite(monkeypatch):
-    log = []
+    log, made = [], []
 
     class Event:
         def __init__(self, disable_timing):
@@ -261,6 +261,7 @@ def test_a_load_beside_kernels_waits_for_those_that_read_what_it_may_overwrite(m
     class Stream:
         def __init__(self, non_blocking):
             assert non_blocking
+            made.append(self)
 
         def __enter__(self):
             log.append("enter")
@@ -274,18 +275,32 @@ def test_a_load_beside_kernels_waits_for_those_that_read_what_it_may_overwrite(m
         def synchronize(self):
             log.append("done")
 
-    cupy = SimpleNamespace(cuda=SimpleNamespace(Stream=Stream, Event=Event))
+    class Device:
+        id = 1
+
+        def __enter__(self):
+            log.append("device 1")
+
+        def __exit__(self, *error):
+            pass
+
+    cuda = SimpleNamespace(Stream=Stream, Event=Event, Device=Device)
+    cupy = SimpleNamespace(cuda=cuda)
     library = _device.DeviceLibrary(SimpleNamespace(__name__="array_api_compat.cupy"), None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(_device, "device_library", lambda: library)
+    _device._copy_stream.cache_clear()
     n = 5
     for i, _ in enumerate(prefetch([partial(log.append, ("load", i)) for i in range(n)])):
         log.append(("compute", i))
     for i in range(n):
         load = log.index(("load", i))
         before = [entry for entry in log[:load] if entry != ("compute", i - 1)]
-        assert before[-2] == "enter"
+        assert before[-3:-1] == ["device 1", "enter"]
         name, queued = before[-1]
         assert name == "wait"
         assert i < 2 or log.index(("compute", i - 2)) < queued
         assert "done" in log[load : log.index(("compute", i))]
+    assert list(prefetch([int, int])) == [0, 0]
+    assert len(made) == 1  # CuPy keeps memory by stream, for ever
+    _device._copy_stream.cache_clear()

@@ -10,6 +10,7 @@ from sklearn.datasets import make_classification
 
 from skfleet._array import INT64, namespace, to_host
 from skfleet._linalg import column_sums, reduce_down, sums_down
+from skfleet.blocks import BlockRef, open_block, row_blocks
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, SpectralClustering
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.linear_model import (
@@ -77,3 +78,20 @@ def test_reductions_by_runs_are_numpys(n_rows, n_columns, is_float):
     if n_rows:
         np.testing.assert_array_equal(to_host(reduce_down(xp.max, rows)), values.max(axis=0))
         np.testing.assert_array_equal(to_host(reduce_down(xp.any, rows)), values.any(axis=0))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("is_local", [True, False], ids=["of this process", "of a worker"])
+def test_rows_in_column_order_are_put_in_row_order_once(monkeypatch, is_local):
+    cupy = pytest.importorskip("cupy")
+    copied = []
+    copy = cupy.ascontiguousarray
+    monkeypatch.setattr(cupy, "ascontiguousarray", lambda x: copied.append(x.shape) or copy(x))
+    X = np.random.default_rng(0).normal(size=(400, 6))
+    there = cupy.asfortranarray(cupy.asarray(X))
+    refs = row_blocks(there).blocks if is_local else [BlockRef(there)]
+    for _ in range(3 * len(refs)):  # passes
+        block = open_block(refs[0])
+        assert block.X.flags.c_contiguous
+        np.testing.assert_array_equal(to_host(block.X), X)
+    assert len(copied) == (1 if is_local else 3)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from random_examples import n_examples
+from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet.estimators import NearestNeighbors
 from skfleet.estimators.neighbors import _nearest
 from skfleet.estimators.neighbors._nearest import PairwiseMetric, nearest
@@ -106,6 +107,81 @@ def test_groups_of_columns_hold_the_least_values(monkeypatch):
         columns = _nearest._smallest(xp.asarray(values, device=DEVICE), n)
         got = np.asarray(columns.to_device(xp.Device("CPU_DEVICE")))
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.fixture
+def operations(monkeypatch):
+    """Names of the operations that a device has been given."""
+    names = []
+
+    def counted(name, function):
+        def call(*args, **kwargs):
+            names.append(name)
+            return function(*args, **kwargs)
+
+        return call
+
+    kind, operators = type(xp.asarray(1.0)), ("mul", "matmul", "iadd", "isub", "imul", "getitem")
+    functions = [(xp, name) for name in ("take", "sum", "reshape", "astype", "concat")]
+    for owner, name in [*functions, *((kind, f"__{name}__") for name in operators)]:
+        monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
+    return names
+
+
+def test_a_device_is_given_as_many_operations_for_many_columns(operations):
+    rng, n_operations = np.random.default_rng(0), []
+    for n_columns in (3, 40):
+        rows, queries = rng.normal(size=(300, n_columns)), rng.normal(size=(20, n_columns))
+        there = KINDS["device"](rows)
+        operations.clear()
+        distances, numbers = nearest(there, queries, 5, EUCLIDEAN)
+        n_operations.append(len(operations))
+        want, order = by_hand(rows, queries, 5)
+        np.testing.assert_array_equal(numbers, order)
+        np.testing.assert_allclose(distances, want, rtol=1e-12)
+    assert n_operations[0] == n_operations[1]
+    assert operations.count("take") == 1
+
+
+@pytest.mark.parametrize(("n_bytes", "n_elements"), [(2**42, 2**29), (2**33, 2**26), (1, 600)])
+def test_chunks_are_as_large_as_free_memory_allows(n_bytes, n_elements, operations, monkeypatch):
+    monkeypatch.setattr(_nearest, "CHUNK_ELEMENTS", 600)
+    monkeypatch.setenv(DEVICE_MEMORY_VARIABLE, str(n_bytes))
+    rows, queries = np.random.default_rng(0).normal(size=(2, 50, 30))
+    search = _nearest._DeviceSearch(KINDS["device"](rows), 4, EUCLIDEAN)
+    assert search.n_elements == n_elements
+    operations.clear()
+    distances, numbers = search.run(KINDS["device"](queries))
+    # 600 distances are those of 12 queries, 600 numbers those of 4 queries' candidates
+    assert operations.count("take") == (13 if n_bytes == 1 else 1)
+    want, order = by_hand(rows, queries, 4)
+    np.testing.assert_array_equal(numbers, order)
+    np.testing.assert_allclose(distances, want, rtol=1e-12)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(1, 1), (700, 3), (2_500, 3), (5_000, 40)])
+def test_neighbors_on_a_device_are_those_of_the_host(n_rows, n_columns, dtype):
+    import cupy
+
+    rng, k = np.random.default_rng(0), min(7, n_rows)
+    rows = rng.integers(3 if n_columns == 3 else 99, size=(n_rows, n_columns)).astype(dtype)
+    queries = rows[rng.integers(n_rows, size=30)] + np.asarray(0.5, dtype)
+    distances, numbers = nearest(cupy.asarray(rows), queries, k, EUCLIDEAN)
+    want, order = by_hand(rows.astype(float), queries.astype(float), k)
+    np.testing.assert_array_equal(numbers, order)
+    np.testing.assert_allclose(distances, want, rtol=1e-12)
+
+
+@pytest.mark.gpu
+def test_groups_of_columns_hold_the_least_values_on_a_device():
+    import cupy
+
+    values = np.random.default_rng(0).integers(50, size=(40, 2_077)).astype(float)
+    for n in (1, 7, 30):
+        want = np.argsort(values, axis=1, kind="stable")[:, :n]
+        np.testing.assert_array_equal(_nearest._smallest(cupy.asarray(values), n).get(), want)
 
 
 @settings(max_examples=n_examples(15, 100), deadline=None)

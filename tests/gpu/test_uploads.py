@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skfleet import _device, _staging_buffers
-from skfleet._array import to_host
+from skfleet import _array, _device, _staging_buffers
+from skfleet._array import asarray_like, to_device_of, to_host
 from skfleet._device import DeviceLibrary, host_to_device_transfers, to_device
 from skfleet._staging_buffers import staging_buffers
 
@@ -115,7 +115,7 @@ def stream(request, monkeypatch):
 
 @SIZES
 def test_large_arrays_go_up_in_parts(monkeypatch, x, stream):
-    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", x.nbytes - 1)
+    monkeypatch.setattr(_device, "MAX_PINNED_BYTES", x.nbytes - 1)
     for _ in range(2):  # buffers are used again
         before = host_to_device_transfers.n_bytes
         np.testing.assert_array_equal(to_device(x).values, x)
@@ -128,7 +128,7 @@ def test_large_arrays_go_up_in_parts(monkeypatch, x, stream):
 
 
 def test_an_array_of_ordinary_memory_may_change_when_it_was_copied(monkeypatch, stream):
-    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", 1000)
+    monkeypatch.setattr(_device, "MAX_PINNED_BYTES", 1000)
     x = MATRIX.copy()
     copied = to_device(x)
     x[:] = 0
@@ -136,10 +136,29 @@ def test_an_array_of_ordinary_memory_may_change_when_it_was_copied(monkeypatch, 
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(
+    "upload",
+    [to_device_of, asarray_like, lambda x, ref: asarray_like(x, ref, dtype=np.float32)],
+    ids=["to_device_of", "asarray_like", "asarray_like, of another type"],
+)
+@pytest.mark.parametrize("n", [100, 300_000])
+def test_large_arrays_that_follow_rows_are_staged_too(monkeypatch, upload, n):
+    cupy = pytest.importorskip("cupy")
+    staged = []
+    copy = _array.staged_copy
+    monkeypatch.setattr(_array, "staged_copy", lambda x: staged.append(len(x)) or copy(x))
+    x = np.random.default_rng(0).normal(size=n)
+    there = upload(x, cupy.zeros(3))
+    assert staged == ([n] if n > 100 else [])
+    np.testing.assert_array_equal(to_host(there), x.astype(there.dtype))
+    assert there.dtype == (np.float32 if upload(x[:1], cupy.zeros(3)).dtype == "f4" else x.dtype)
+
+
+@pytest.mark.gpu
 @SIZES
 def test_large_arrays_take_no_page_locked_memory_of_their_size(monkeypatch, x):
     cupy = pytest.importorskip("cupy")
-    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", 1000)
+    monkeypatch.setattr(_device, "MAX_PINNED_BYTES", 1000)
     monkeypatch.setattr(_staging_buffers, "BUFFER_BYTES", 4000)
     staging_buffers.cache_clear()
     pool = cupy.get_default_pinned_memory_pool()

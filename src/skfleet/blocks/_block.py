@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import is_host
+from skfleet._array import in_row_order, is_host, is_not_numpy
 from skfleet._config import get_config
-from skfleet._device import to_device
+from skfleet._device import device_memory_available, to_device
 from skfleet.blocks._containers import (
     as_matrix,
     as_vector,
@@ -159,8 +159,17 @@ def open_block(block_ref: BlockRef) -> Block:
                 f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
                 f"of {n_rows} in block {number}. Cut both alike, or make lengths known."
             )
-    block = Block(with_pandas_text(X), y, weight, number, row_offset, per_sample, cache)
+    X = rows_in_order(with_pandas_text(X))
+    block = Block(X, y, weight, number, row_offset, per_sample, cache)
     return block_to_device(block) if block_ref.to_device else block
+
+
+def rows_in_order(X: Any) -> Any:
+    """Return a matrix on a device with its rows one after the other, where there is room for it."""
+    has_room = not is_not_numpy(X) or device_memory_available() > n_rows_of(X) * _linalg.row_bytes(
+        X
+    )
+    return in_row_order(X) if has_room else X
 
 
 def block_to_device(block: Block) -> Block:

@@ -13,7 +13,7 @@ from skfleet._array import is_not_numpy
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
 from skfleet._typing import Rows, Values
-from skfleet.blocks._block import Block, RowBlocks, check_dense, file_block_bytes
+from skfleet.blocks._block import Block, RowBlocks, check_dense, file_block_bytes, rows_in_order
 from skfleet.blocks._containers import local_blocks, n_rows_of
 from skfleet.blocks._lazy import compute_together, is_lazy
 from skfleet.blocks._per_sample_params import check_per_row
@@ -60,6 +60,8 @@ def row_blocks(
             check_dense(getattr(X, "_meta", None))
             rows = replace(rows, blocks=tuple(b._replace(to_device=True) for b in rows.blocks))
         return rows
+    if dtype is not None:
+        X = rows_in_order(X)  # once, and not in every pass
     # X is in this process, so what comes with it is brought here, in one computation.
     y, sample_weight, *values = compute_together(y, sample_weight, *per_sample.values())
     per_sample = dict(zip(per_sample, values, strict=True))

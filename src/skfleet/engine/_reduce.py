@@ -69,7 +69,8 @@ class Reduction:
     task copies to the host once for all its blocks. `combine` merges two and must be associative.
     `finalize` runs in the driver. The functions and the arguments are pickled for the workers.
     Blocks on the host are reduced in slices of `piece_bytes`, by default few enough for a cache.
-    `result_bytes` is the size of a partial result, where it may be large.
+    `result_bytes` is the size of a partial result, where it may be large. On a device, a block for
+    which `takes_whole(block, *args)` is true is not cut: `per_block` makes no copies of its rows.
     """
 
     per_block: Callable[..., Any]
@@ -77,6 +78,7 @@ class Reduction:
     finalize: Callable[[Any], Any] = identity
     piece_bytes: int | None = None
     result_bytes: int = 0
+    takes_whole: Callable[..., bool] | None = None
 
     @property
     def name(self) -> str:
@@ -190,6 +192,12 @@ def reduce_group(
             blocks = counted(map(open_block, block_refs))
             return reduce_slices(chain.from_iterable(map(partial(row_slices, dtype=None), blocks)))
 
+    def cut(block: Block) -> Iterable[Block]:
+        takes_whole = None if check else reduction.takes_whole  # a check makes copies
+        if takes_whole and block.n_rows and not is_host(block.X) and takes_whole(block, *args):
+            return [block]
+        return row_slices(block, dtype, reduction.piece_bytes, n_pieces)
+
     progress = current_fit_progress()  # None on a worker
     counted = identity if progress is None else progress.count_blocks
     # Where blocks come from: to a device the next one is copied while this one is reduced.
@@ -203,7 +211,6 @@ def reduce_group(
         blocks = open_parts(block_refs)
     # Slices that fit a cache, and enough of them for all threads.
     n_pieces = 1 if n_threads == 1 else MIN_SLICES_PER_THREAD * n_threads
-    cut = partial(row_slices, dtype=dtype, piece_bytes=reduction.piece_bytes, n_pieces=n_pieces)
     # Without a name for it here, a block is freed before the next one is loaded.
     slices = chain.from_iterable(map(cut, counted(blocks)))
     # A device is busy with one thread; more would only wait for it.

@@ -26,6 +26,9 @@ _MAX_IDLE_FRACTION = 0.1
 # Importing CuPy for the first time is slow.
 _PROBE_TIMEOUT_SECONDS = 120.0
 _PROBE_CODE = "import cupy; cupy.zeros(1).get()"
+# Values of CUDA_VISIBLE_DEVICES for which this process has seen that CuPy works. What did not work
+# is tried again: it may have been installed, or a device may be free by now.
+_usable: set[str | None] = set()
 
 
 class GpuDiscovery(NamedTuple):
@@ -76,7 +79,13 @@ def _count_gpus() -> tuple[int, str]:
 
 
 def _probe_cupy() -> str:
-    """Use a GPU in another process; return the problem in one line, empty if there is none."""
+    """Use a GPU in another process; return the problem in one line, empty if there is none.
+
+    Once in this process: to import CuPy takes seconds.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in _usable:
+        return ""
     try:
         run = subprocess.run(
             [sys.executable, "-c", _PROBE_CODE],
@@ -88,6 +97,7 @@ def _probe_cupy() -> str:
         message = str(error)
     else:
         if run.returncode == 0:
+            _usable.add(visible)
             return ""
         message = (run.stderr.strip().splitlines() or [f"exit status {run.returncode}"])[-1]
     return f"CuPy cannot use them ({message})"

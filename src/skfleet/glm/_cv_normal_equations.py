@@ -24,6 +24,9 @@ from skfleet.glm._product_sums import (
     block_products,
 )
 
+# Of absolute errors of models on a piece of rows.
+ERROR_BYTES = 2**28
+
 
 class SplitProducts(NamedTuple):
     """Cross products of all rows, and of the training and test set of each split.
@@ -166,15 +169,26 @@ def residuals_by_split(
             for side, parts in enumerate((test, train) if both else (test,)):
                 if part not in parts:
                     continue
-                # All models of a split share one product with the rows.
-                models = coefs[split].reshape(-1, coefs.shape[-1])
-                predicted = astype(dot(rows.X, models.T), FLOAT64)
-                predicted = xp.reshape(predicted, (rows.n_rows, *zeros.shape))
-                error = xp.abs(y - predicted - asarray_like(intercepts[split], y))
-                total[side][split] = total[side][split] + sums_down(error)
-                greatest = reduce_down(xp.max, error)
+                sums, greatest = _absolute_errors(rows.X, y, coefs[split], intercepts[split])
+                total[side][split] = total[side][split] + sums
                 largest[side][split] = xp.maximum(largest[side][split], greatest)
     return Residuals(*(xp.stack([xp.stack(s) for s in sides]) for sides in (total, largest)))
+
+
+def _absolute_errors(X: Any, y: Any, coefs: np.ndarray, intercepts: np.ndarray) -> tuple[Any, Any]:
+    """Return sums and largest of the absolute errors of models, of shape (n_targets, n_models)."""
+    xp, (n_targets, n_models, _) = namespace(y), coefs.shape
+    # As many models share one product with the rows as their errors have room.
+    step = max(1, ERROR_BYTES // (8 * n_targets * max(1, X.shape[0])))
+    sums, largest = [], []
+    for low in range(0, n_models, step):
+        models = coefs[:, low : low + step]
+        predicted = astype(dot(X, models.reshape(-1, models.shape[-1]).T), FLOAT64)
+        predicted = xp.reshape(predicted, (X.shape[0], n_targets, -1))
+        error = xp.abs(y - predicted - asarray_like(intercepts[:, low : low + step], y))
+        sums.append(sums_down(error))
+        largest.append(reduce_down(xp.max, error))
+    return xp.concat(sums, axis=1), xp.concat(largest, axis=1)
 
 
 def combine_residuals(a: Residuals, b: Residuals) -> Residuals:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import device
 from scipy import linalg
 
 from skfleet._array import (
     FLOAT64,
-    asarray_like,
     astype,
     dtype_of,
     is_not_numpy,
@@ -40,6 +40,8 @@ MAX_PRODUCT_PIECE_BYTES = 64 * 2**20
 MAX_GRAM_COLUMNS, MAX_SPARSE_GRAM_COLUMNS = 20_000, 5_000
 # Condition number up to which the rounding of the largest eigenvalue does not show in the least.
 MAX_EIGH_CONDITION = 1e9
+# Rows of a block on a device whose mean is taken off before the products.
+SAMPLED_ROWS = 4096
 
 
 def max_gram_columns(rows: RowBlocks) -> int:
@@ -177,7 +179,13 @@ def cross_products(block: Block, y: Array, w: Array | None) -> CrossProducts:
     X, xp, dtype = block.X, namespace(y), dtype_of(block.X)
     weight = float(block.n_rows) if w is None else xp.sum(w)
     divisor = nonzero_weight(weight)
-    x_mean = column_sums(X, None if w is None else astype(w, dtype)) / divisor
+    sampled = X
+    if is_not_numpy(X) and w is None:
+        # Another read would find the mean of all rows, and nothing that `correction` does not. Far
+        # from it the mean of a sample is only by an outlier, which the products have as well.
+        sampled = X[:: block.n_rows // SAMPLED_ROWS | 1, ...]
+    x_mean = column_sums(sampled, None if w is None else astype(w, dtype))
+    x_mean = x_mean / (sampled.shape[0] if w is None else divisor)
     y_mean: Any = (sums_down(y) if w is None else w @ y) / divisor
     # Products about zero lose the digits by which means exceed deviations.
     y = y - y_mean
@@ -191,7 +199,7 @@ def cross_products(block: Block, y: Array, w: Array | None) -> CrossProducts:
         return CrossProducts(weight, x_mean, y_mean, product, xy, yy)
     # With roots of the weights on both factors, the Gram matrix is one symmetric product.
     root = None if w is None else xp.sqrt(w)
-    ones = asarray_like(np.ones((block.n_rows, 1)), y)
+    ones = xp.ones((block.n_rows, 1), dtype=y.dtype, device=device(y))
     factors = hstack([y, ones])
     factors = factors if root is None else factors * root[:, None]
     root = None if root is None else astype(root, dtype)

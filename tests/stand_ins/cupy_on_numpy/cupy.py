@@ -343,7 +343,13 @@ class RawKernel:
 
 
 # Memory that nobody counts: CuPy's pools have given all of it away.
-_pool = SimpleNamespace(malloc=lambda n: None, free_bytes=lambda: 0, free_all_blocks=lambda: None)
+class _Malloc:
+    """A method of a Cython class, which has no module."""
+
+    __module__ = None  # type: ignore[assignment]
+
+
+_pool = SimpleNamespace(malloc=_Malloc(), free_bytes=lambda: 0, free_all_blocks=lambda: None)
 _pinned = SimpleNamespace(n_free_blocks=lambda: 0, free_all_blocks=lambda: None)
 
 

@@ -20,11 +20,13 @@ full_like(a, fill_value, dtype=None, order='K', subok=None, shape=None)
 max(a, axis=None, out=None, keepdims=False)
 mean(a, axis=None, dtype=None, out=None, keepdims=False)
 min(a, axis=None, out=None, keepdims=False)
+nonzero(a)
 ones(shape, dtype=float, order='C')
 ones_like(a, dtype=None, order='K', subok=None, shape=None)
 repeat(a, repeats, axis=None)
 reshape(a, newshape, order='C', *, copy=None)
 searchsorted(a, v, side='left', sorter=None)
+sort(a, axis=-1, kind=None)
 stack(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
 std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
 sum(a, axis=None, dtype=None, out=None, keepdims=False)
@@ -43,10 +45,10 @@ linalg.svd(a, full_matrices=True, compute_uv=True)
 """
 _words = str.split
 UFUNCS = _words("""
-abs add bitwise_and bitwise_or bitwise_xor divide equal exp expm1 floor_divide greater greater_equal
-invert isfinite isinf isnan left_shift less less_equal log log1p logical_and logical_not logical_or
-matmul maximum minimum multiply negative not_equal power remainder right_shift sign sqrt square
-subtract tanh
+abs add bitwise_and bitwise_or bitwise_xor divide equal exp expm1 floor floor_divide greater
+greater_equal invert isfinite isinf isnan left_shift less less_equal log log1p logical_and
+logical_not logical_or matmul maximum minimum multiply negative not_equal power remainder
+right_shift sign sqrt square subtract tanh
 """)
 METHODS = _words("""
 T all any argmax argmin argsort astype clip copy data device dot dtype fill flags flatten get item

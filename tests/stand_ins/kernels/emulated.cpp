@@ -83,6 +83,8 @@ static unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 
+static int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
 static double __longlong_as_double(long long bits)
 {
     double value;

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 # Of the device's free memory; fits need the remainder to work in.
 MAX_FRACTION = 0.5
 
-# One array at a time is copied to the device, and each once.
-_lock = threading.Lock()
+# One array at a time is copied to the device, and each once. A worker's event loop, which unpickles
+# tasks, looks caches up meanwhile: it waits for the lock of the dictionaries alone.
+_upload_lock, _lock = threading.Lock(), threading.Lock()
 _caches: weakref.WeakValueDictionary[str, DeviceArrayCache] = weakref.WeakValueDictionary()
 _use_counter = count()
 
@@ -31,7 +32,7 @@ class _Entry:
 
     array: Any
     n_bytes: int
-    last_used: int = 0
+    last_used: int
 
 
 class DeviceArrayCache:
@@ -55,15 +56,29 @@ class DeviceArrayCache:
         """Return the copy of X, made once for the key; X itself where it does not fit."""
         if not is_uploadable(X):
             return X
-        with _lock:
+        # A copy that is there already does not wait for the upload of another one.
+        if _upload_lock.locked() and (array := self._array_of(key)) is not None:
+            return array
+        with _upload_lock:
             limit = byte_limit()
             while cached_bytes() > limit:
                 _evict_lru()
+            if (array := self._array_of(key)) is not None:
+                return array
+            if self._is_closed or cached_bytes() + X.nbytes > limit:
+                return X
+            array = to_device(X)
+            with _lock:
+                if not self._is_closed:
+                    self._entries[key] = _Entry(array, X.nbytes, next(_use_counter))
+            return array
+
+    def _array_of(self, key: Hashable) -> Any:
+        """Return the copy for a key, which counts as a use; None without one."""
+        with _lock:
             entry = self._entries.get(key)
             if entry is None:
-                if self._is_closed or cached_bytes() + X.nbytes > limit:
-                    return X
-                entry = self._entries[key] = _Entry(to_device(X), X.nbytes)
+                return None
             entry.last_used = next(_use_counter)
             return entry.array
 
@@ -124,5 +139,8 @@ def _all_entries() -> list[tuple[DeviceArrayCache, Hashable, _Entry]]:
 
 
 def _evict_lru() -> None:
-    cache, key, _ = min(_all_entries(), key=lambda item: item[2].last_used)
-    del cache._entries[key]
+    with _lock:
+        entries = _all_entries()
+        if entries:  # others may have been closed just now
+            cache, key, _ = min(entries, key=lambda item: item[2].last_used)
+            del cache._entries[key]

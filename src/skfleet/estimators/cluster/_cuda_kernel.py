@@ -10,7 +10,7 @@ from array_api_compat import device
 
 from skfleet import _cuda
 from skfleet._array import asarray_like, dtype_of, namespace, to_host
-from skfleet._cuda import CudaSource, DeviceLimits, device_limits
+from skfleet._cuda import CudaSource, DeviceLimits, device_limits, device_number
 
 # Benchmarks switch this off to compare the kernel with matrix products.
 ENABLED = True
@@ -19,8 +19,9 @@ THREADS, LANES = 128, 8
 ROW_BYTES, WIDTH_BYTES = 32, 256
 # As registers allow, by the size of a float.
 MAX_CENTERS_PER_THREAD = {4: 13, 8: 7}
-# More than run at once, which evens out their load.
-BLOCKS_PER_PROCESSOR = 8
+# More than run at once, which evens out their load. But where sums leave no shared memory for more
+# than these, which the registers allow in any case, so many: each block writes sums of its own.
+BLOCKS_PER_PROCESSOR, FULL_ASSIGN_BLOCKS, FULL_SUMS_BLOCKS = 8, 2, 4
 # Shared memory that CUDA takes for itself of each block's.
 RESERVED_SHARED_BYTES = 1024
 
@@ -111,13 +112,20 @@ class LaunchConfig(NamedTuple):
 
     def assign_grid(self, n: int, limits: DeviceLimits) -> tuple[int, int, int]:
         """Return the grid of thread blocks that label n rows."""
-        return min(-(-n // self.build.tile), BLOCKS_PER_PROCESSOR * limits.n_processors), 1, 1
+        n_blocks = _blocks_per_processor(self.shared, FULL_ASSIGN_BLOCKS, limits)
+        return min(-(-n // self.build.tile), n_blocks * limits.n_processors), 1, 1
 
     def sums_grid(self, n: int, k: int, d: int, limits: DeviceLimits) -> tuple[int, int, int]:
         """Return the grid of thread blocks that sum up n rows, by columns and clusters."""
         y, z = -(-(d + 1) // self.n_columns), -(-k // self.n_clusters)
-        x = max(1, BLOCKS_PER_PROCESSOR * limits.n_processors // (y * z))
+        n_blocks = _blocks_per_processor(self.sums_shared, FULL_SUMS_BLOCKS, limits)
+        x = max(1, n_blocks * limits.n_processors // (y * z))
         return min(-(-n // self.build.tile), x), y, z
+
+
+def _blocks_per_processor(shared: int, n_full: int, limits: DeviceLimits) -> int:
+    n_together = limits.shared_by_all // (shared + RESERVED_SHARED_BYTES)
+    return BLOCKS_PER_PROCESSOR if n_together > n_full else min(n_full, BLOCKS_PER_PROCESSOR)
 
 
 class Assignment(NamedTuple):
@@ -133,12 +141,12 @@ def supports(X: Any, k: int) -> bool:
     """Return whether the kernel supports rows, and passes its self-test for their shape."""
     if not ENABLED or not _cuda.is_kernel_matrix(X):
         return False
-    return self_test_passes(dtype_of(X), k, int(X.shape[1]), X.device.id)
+    return self_test_passes(dtype_of(X), k, int(X.shape[1]), device_number(X))
 
 
 def limits(x: Any) -> DeviceLimits:
     """Return the limits of the CUDA device of an array."""
-    return device_limits(x.device.id)
+    return device_limits(device_number(x))
 
 
 def launch(

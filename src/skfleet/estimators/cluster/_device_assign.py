@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import device
 
-from skfleet._array import FLOAT64, asarray_like, astype, dtype_of, namespace, to_device_of
+from skfleet._array import FLOAT64, astype, dtype_of, namespace, to_device_of
 from skfleet._linalg import rows_between, sums_down
 from skfleet.estimators.cluster import _cuda_kernel
 from skfleet.estimators.cluster._cuda_kernel import Assignment
@@ -24,8 +24,7 @@ def assign(centers: Any, X: Any, weight: Any = None, **outputs: bool) -> Assignm
     """
     # Rows are subtracted from their centres; what is no more than rounding counts as no distance.
     rounding = 3 * (8 * float(np.finfo(centers.dtype).eps)) ** 2
-    values, norms = asarray_like(centers.values, X), asarray_like(centers.norms, X)
-    mean = None if centers.mean is None else asarray_like(centers.mean, X)
+    values, norms, mean = centers.on_device_of(X)
     compute = _cuda_kernel.assign if _cuda_kernel.supports(X, len(centers)) else _by_tiles
     return compute(X, values, norms, mean, weight, rounding, **outputs)
 

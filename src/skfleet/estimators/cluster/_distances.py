@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import sklearn
+from array_api_compat import device
 from sklearn.cluster import KMeans as SklearnKMeans
 
 from skfleet._array import asarray_like, dtype_of, is_not_numpy, namespace
@@ -44,6 +45,10 @@ class Centers:
         self.mean = mean
         self.dtype = np.dtype(dtype)
         self.one_thread = one_thread
+        self._copies: dict[Any, tuple[Any, Any, Any]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_copies": {}}  # which other processes make on their devices
 
     def __len__(self) -> int:
         return len(self.values)
@@ -51,6 +56,20 @@ class Centers:
     def about_mean(self, X: Rows) -> Any:
         """Return centred rows; sparse rows are not changed."""
         return X if self.mean is None or is_sparse(X) else X - asarray_like(self.mean, X)
+
+    def on_device_of(self, X: Any) -> tuple[Any, Any, Any]:
+        """Return the centres, their squared norms and the mean on the device of X, in its dtype.
+
+        One copy is made for all blocks of a pass. The mean may be None.
+        """
+        key = namespace(X).__name__, str(device(X)), X.dtype
+        if key not in self._copies:
+            mean = np.empty(0) if self.mean is None else self.mean
+            numbers = np.concatenate([self.values.ravel(), self.norms, mean])
+            copy, (k, d) = asarray_like(numbers, X), self.values.shape
+            values, norms = namespace(X).reshape(copy[: k * d], (k, d)), copy[k * d : k * d + k]
+            self._copies[key] = values, norms, None if self.mean is None else copy[k * d + k :]
+        return self._copies[key]
 
     @cached_property
     def norms(self) -> np.ndarray:

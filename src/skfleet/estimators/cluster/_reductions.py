@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import is_not_numpy, namespace, to_host
+from skfleet._array import dtype_of, is_not_numpy, namespace, to_host
 from skfleet._linalg import group_sums
 from skfleet.blocks import (
     Block,
@@ -17,6 +17,7 @@ from skfleet.blocks import (
     take_to_host,
 )
 from skfleet.engine import Reduction
+from skfleet.estimators.cluster import _cuda_kernel
 from skfleet.estimators.cluster._device_assign import assign, count, weight_on_device
 from skfleet.estimators.cluster._distances import Bounds, Centers
 
@@ -74,7 +75,9 @@ def _lloyd_on_device(block: Block, step: LloydStep) -> LloydSums:
     weight = weight_on_device(block.sample_weight, block.X)
     assignment = assign(step.centers, block.X, weight, sums=step.with_sums, inertia=step.final)
     if block.cache is not None:
-        block.cache.pop(block.row_offset, None)  # the start's distances take room on the device
+        # The start's distances take room on the device: those of all pieces, which it has had.
+        for key in [key for key, v in block.cache.items() if isinstance(v, NearestCandidate)]:
+            del block.cache[key]
     if step.final and block.cache is not None:
         block.cache["labels", block.row_offset] = assignment.labels
     total = float(block.n_rows) if weight is None else namespace(weight).sum(weight)
@@ -90,6 +93,12 @@ def _lloyd_on_device(block: Block, step: LloydStep) -> LloydSums:
     return parts
 
 
+def _takes_whole(block: Block, step: LloydStep) -> bool:
+    """Return whether the kernel takes the rows of a block on a device as they are."""
+    is_matrix = is_not_numpy(block.X) and dtype_of(block.X) == step.centers.dtype
+    return is_matrix and _cuda_kernel.supports(block.X, len(step.centers))
+
+
 def _check_complete(sums: LloydSums) -> LloydSums:
     """Return sums in which every row counts once; raise for others."""
     for counted, expected in ((sums.weights, sums.weight), (sums.n_members, sums.n_rows)):
@@ -102,7 +111,7 @@ def _check_complete(sums: LloydSums) -> LloydSums:
     return sums._replace(inertia=float(sums.inertia))
 
 
-LLOYD = Reduction(lloyd, finalize=_check_complete)
+LLOYD = Reduction(lloyd, finalize=_check_complete, takes_whole=_takes_whole)
 
 
 class ClusterSums(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import sklearn
+from array_api_compat import device
 from sklearn.neighbors import NearestNeighbors as BruteForce
 
 from skfleet._array import (
@@ -20,10 +21,12 @@ from skfleet._array import (
     to_host,
     to_host_if_array,
 )
+from skfleet._device import device_memory_available
 from skfleet._linalg import (
     column_sums,
     is_sparse,
     row_norms,
+    rows_between,
     to_dense,
     with_int32_indices,
 )
@@ -34,8 +37,11 @@ from skfleet.blocks import slice_rows, take_rows
 CHUNK_ELEMENTS = 2**20
 # Candidates for a neighbour from which on ties are looked for among distinct rows.
 MAX_TIED = 64
-# Elements of a matrix of distances on a device, and rows in a group that its least one stands for.
-DEVICE_ELEMENTS, GROUP_ROWS = 2**26, 64
+# Elements of a matrix of distances on a device at most, the part of its free memory for them, and
+# the bytes that one takes while a row of the matrix is sorted.
+DEVICE_ELEMENTS, DEVICE_FRACTION, DEVICE_ELEMENT_BYTES = 2**29, 0.5, 64
+# Rows in a group that its least distance stands for.
+GROUP_ROWS = 64
 
 _NO_WARNINGS = IgnoredWarnings(Warning)
 
@@ -219,27 +225,35 @@ class _DeviceSearch(_HostSearch):
         self.norms = row_norms(self.about_mean)
         self.max_norm = float(namespace(self.norms).max(self.norms))
         self.eps = np.finfo(dtype_of(self.about_mean)).eps
+        n_elements = int(DEVICE_FRACTION * device_memory_available()) // DEVICE_ELEMENT_BYTES
+        self.n_elements = min(max(n_elements, CHUNK_ELEMENTS), DEVICE_ELEMENTS)
 
     def n_at_once(self, n_candidates: int) -> int:
-        return DEVICE_ELEMENTS // self.n_rows
+        return self.n_elements // self.n_rows
 
     def candidates(self, queries: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-        squared = self.norms[None, :] - 2 * (queries @ self.about_mean.T)
+        # In place: this matrix is as large as the memory allows.
+        squared = queries @ self.about_mean.T
+        squared *= -2
+        squared += self.norms[None, :]
         squared += row_norms(queries)[:, None]
         columns = _smallest(squared, n)
         squared = namespace(squared).take_along_axis(squared, columns, axis=1)
         return to_host(squared), to_host(columns)
 
     def squared_distances(self, queries: Any, columns: np.ndarray) -> np.ndarray:
-        xp = namespace(queries)
-        # Column by column: the differences of all pairs would take as much memory as all
-        # candidates.
-        positions, squared = asarray_like(columns.ravel(), queries), 0.0
-        for i in range(self.n_columns):
-            column = astype(xp.take(self.rows[:, i], positions), FLOAT64)
-            column = xp.reshape(column, columns.shape) - astype(queries[:, i], FLOAT64)[:, None]
-            squared = squared + column * column
-        return to_host(squared)
+        # All columns of the candidates at once, but of so many queries as memory allows.
+        xp, positions, parts = namespace(queries), asarray_like(columns, queries), []
+        n_numbers = max(1, columns.shape[1] * self.n_columns)
+        for low, high in _spans(queries.shape[0], max(1, self.n_elements // n_numbers)):
+            numbers = xp.reshape(rows_between(positions, low, high), (-1,))
+            rows = xp.take(self.rows, numbers, axis=0)
+            shape = high - low, columns.shape[1], self.n_columns
+            differences = xp.reshape(astype(rows, FLOAT64), shape)
+            differences -= astype(rows_between(queries, low, high), FLOAT64)[:, None, :]
+            differences *= differences
+            parts.append(xp.sum(differences, axis=2))
+        return to_host(parts[0] if len(parts) == 1 else xp.concat(parts))
 
     def _in_precision(self, rows: Any) -> Any:
         return astype(rows, dtype_of(self.rows))
@@ -260,11 +274,10 @@ def _smallest(values: Any, n: int) -> Any:
     groups = xp.argsort(minima, axis=1, stable=True)[:, :n]
     # In ascending order, so that of equal values the first columns are the nearest.
     groups = xp.sort(groups, axis=1)
-    in_group = asarray_like(np.arange(GROUP_ROWS), values)
+    in_group = xp.arange(GROUP_ROWS, device=device(values))
     columns = xp.reshape(groups[:, :, None] * GROUP_ROWS + in_group, (n_rows, -1))
-    tail = xp.broadcast_to(
-        asarray_like(np.arange(end, n_columns), values)[None, :], (n_rows, n_columns - end)
-    )
+    tail = xp.arange(end, n_columns, device=device(values))[None, :]
+    tail = xp.broadcast_to(tail, (n_rows, n_columns - end))
     columns = xp.concat([columns, tail], axis=1)
     among = xp.take_along_axis(values, columns, axis=1)
     order = xp.argsort(among, axis=1, stable=True)[:, :n]
