@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from emulated_kernels import Kernels
 
+from skfleet import _cuda_gram
 from skfleet._array import to_host
 from skfleet._cuda import DeviceLimits
 from skfleet.blocks import Block, BlockCache, _block, row_blocks
@@ -90,19 +91,21 @@ def expected_sums(loss, X, coef, constant, center, y, weight, columns=None):
     chosen = Z if columns is None else Z[:, columns]
     sums = [value @ weight, [slope.sum()], [slope @ Z], curve.sum(), curve @ chosen]
     sizes = [abs(value) @ weight, abs(slope).sum(), abs(slope) @ abs(Z), curve.sum()]
-    rows = np.sqrt(curve)[:, None] * chosen
-    return [*sums, rows], [*sizes, curve @ abs(chosen), abs(rows) + 1]
+    root = np.sqrt(curve)
+    rows = root[:, None] * chosen
+    return [*sums, root, rows], [*sizes, curve @ abs(chosen), root + 1, abs(rows) + 1]
 
 
-def check_sums(loss, X, coef, constant, center, y, weight, *, hessian, columns=None):
+def check_sums(loss, X, coef, constant, center, y, weight, *, columns=None, **how):
     build = LossConstants.of(X.dtype, X.shape[1], loss, centered=center is not None)
     means = np.empty(0) if center is None else center
     predictor = np.concatenate([coef, [constant], means])
-    found = loss_sums(build, X, predictor, y, weight, hessian=hessian, columns=columns)
+    found = loss_sums(build, X, predictor, y, weight, columns=columns, **how)
     sums, sizes = expected_sums(loss, X, coef, constant, center, y, weight, columns)
     tol = 200 * np.finfo(X.dtype).eps
+    n_sums = 3 if not how["hessian"] else 6
+    assert sum(part is not None for part in found) == n_sums
     for ours, theirs, size in zip(found, sums, sizes, strict=True):
-        assert (ours is not None) or not hessian
         if ours is not None:
             assert ours.shape == np.shape(theirs)
             assert np.all(abs(ours - theirs) <= tol * size)
@@ -122,8 +125,10 @@ def test_sums_are_those_of_arrays(emulator, n, d, dtype, centered):
         emulator.reversed = bool(how)  # threads may run in any order
         found = check_sums(loss, X, coef, constant, center, y, w, hessian=False)
         both = check_sums(loss, X, coef, constant, center, y, w, hessian=True)
-        for a, b in zip(found[:3], both, strict=False):
+        roots = check_sums(loss, X, coef, constant, center, y, w, hessian=True, scaled=False)
+        for a, b, c in zip(found[:3], both, roots, strict=False):
             np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(a, c)
         some = np.arange(d)[::-2]
         check_sums(loss, X, coef, constant, center, y, w, hessian=True, columns=some)
     assert [name for name, _ in emulator.launched[:4]] == [
@@ -306,6 +311,7 @@ def test_derivatives_on_a_device_are_those_of_the_host(monkeypatch, loss, dtype,
         _loss_kernel, "launch", lambda *args: launched.append(args[1]) or launch(*args)
     )
     monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", 400 * X.itemsize * 20)
+    monkeypatch.setattr(_cuda_gram, "ENABLED", not offset)  # or scaled rows, by pieces
     tol = 1e-3 if dtype == "float32" else 1e-6
     columns = np.array([0, 7, 19])
     for how in ({}, {"hessian": True}, {"hessian": True, "columns": columns}):
@@ -315,8 +321,8 @@ def test_derivatives_on_a_device_are_those_of_the_host(monkeypatch, loss, dtype,
         for ours, theirs in zip(found[1:], exact[1:], strict=True):
             if theirs is not None:
                 np.testing.assert_allclose(ours, theirs, tol, tol * abs(theirs).max())
-        assert launched[-2:] == ["hessian" if how else "gradient", "add_up"]
-        assert launched.count("add_up") >= 3  # pieces, and self-tests
+        n_pieces = 3 if "columns" in how or (how and offset) else 1
+        assert launched[-2 * n_pieces :] == ["hessian" if how else "gradient", "add_up"] * n_pieces
 
 
 @pytest.mark.gpu
@@ -356,25 +362,28 @@ def test_kernel_is_only_for_rows_one_after_the_other(order):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("hessian", "most", "each"), [(False, 3, 6), (True, 10, 16)])
-def test_a_pass_launches_few_kernels(monkeypatch, hessian, most, each):
-    """An upload of coefficients and two launches a piece, and sums of pieces."""
+@pytest.mark.parametrize(
+    ("d", "hessian", "most", "each"),
+    [(10, False, 3, 0), (140, False, 3, 0), (10, True, 5, 0), (140, True, 10, 16)],
+)
+def test_a_pass_launches_few_kernels(monkeypatch, d, hessian, most, each):
+    """An upload of coefficients and two launches, and as many for products of few columns."""
     cupy = pytest.importorskip("cupy")
     if not hasattr(cupy, "launched"):
         pytest.skip("operations are counted by the stand-in for CuPy")
-    X = cupy.random.default_rng(0).standard_normal((6_000, 10), dtype=cupy.float32)
-    y, weight = cupy.asarray(np.arange(6_000) % 2), cupy.asarray(np.arange(6_000.0))
+    X = cupy.random.default_rng(0).standard_normal((3_000, d), dtype=cupy.float32)
+    y, weight = cupy.asarray(np.arange(3_000) % 2), cupy.asarray(np.arange(3_000.0))
     labels = ClassEncoding(np.array([0, 1]), np.array([0.5, 1.0]))
     ours = objective(BinaryLogistic(), X, y, weight, labels)
-    ours.evaluate(np.zeros(11), hessian=hessian)  # with a self-test
+    ours.evaluate(np.zeros(d + 1), hessian=hessian)  # with self-tests
     counts, waits = [], []
     for name in ("get", "__float__", "__int__", "__bool__"):
         monkeypatch.setattr(cupy.ndarray, name, counted(getattr(cupy.ndarray, name), waits))
     for n_pieces in (1, 3):
-        monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", 40 * 6_000 // n_pieces)
+        monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", 4 * d * 3_000 // n_pieces)
         cupy.launched.clear()
         waits.clear()
-        ours.evaluate(np.ones(11), hessian=hessian)
+        ours.evaluate(np.full(d + 1, 0.1), hessian=hessian)
         assert waits == ["get"] * (6 if hessian else 3)
         counts.append(len(cupy.launched))
     assert counts[0] <= most, cupy.launched

@@ -92,8 +92,8 @@ class LossConstants(NamedTuple):
 class LossSums(NamedTuple):
     """Float64 sums over rows, on their device, as `GradientSums` has them for one output.
 
-    With a Hessian also the sums of curves, of curves times columns, and each row times the root of
-    its curve; of some columns where asked.
+    With a Hessian also the sums of curves, of curves times columns, and the roots of curves, or
+    each row times that; of some columns where asked.
     """
 
     value: Any
@@ -101,6 +101,7 @@ class LossSums(NamedTuple):
     coef_gradient: Any
     curve: Any = None
     columns: Any = None
+    roots: Any = None
     scaled_rows: Any = None
 
 
@@ -145,10 +146,12 @@ def loss_sums(
     weight: Any,
     *,
     hessian: bool = False,
+    scaled: bool = True,
     columns: np.ndarray | None = None,
 ) -> LossSums:
     """Sum up the losses of rows and their derivatives; for the Hessian of `columns`, or of all.
 
+    For a Hessian, scaled rows are computed, or the roots of curves without a copy of the rows.
     The predictor on the host is coefficients, the constant, and means where rows are centred.
     Targets and weights are of the rows' type and on their device; weights may be None.
     """
@@ -164,22 +167,25 @@ def loss_sums(
     predictor = asarray_like(predictor, X)
     arrays = [X, predictor, _contiguous(y), _contiguous(weight), parts]
     numbers = (np.int64(n), np.int32(d))
-    scaled = None
     if hessian:
-        scaled, places = empty(n, m, dtype=X.dtype), None
+        roots = None if scaled else empty(n, dtype=X.dtype)
+        scaled_rows = empty(n, m, dtype=X.dtype) if scaled else None
+        places = None
         if columns is not None:
             places = np.full(d, -1, dtype=np.int32)
             places[columns] = np.arange(m)
             places = asarray_like(places, X)
-        launch(build, "hessian", grid, (*arrays, scaled, places, *numbers, np.int32(m)))
+        more = (roots, scaled_rows, places)
+        launch(build, "hessian", grid, (*arrays, *more, *numbers, np.int32(m)))
     else:
         launch(build, "gradient", grid, (*arrays, *numbers))
     add_up_grid = -(-width // TOTALS), 1, 1
     launch(build, "add_up", add_up_grid, (parts, total, np.int32(grid[0]), np.int32(width)))
     sums = LossSums(total[0], total[1:2], total[None, 2 : 2 + d])
-    if hessian:
-        sums = sums._replace(curve=total[2 + d], columns=total[3 + d :], scaled_rows=scaled)
-    return sums
+    if not hessian:
+        return sums
+    curve, by_column = total[2 + d], total[3 + d :]
+    return LossSums(*sums[:3], curve, by_column, roots, scaled_rows)
 
 
 def _contiguous(x: Any) -> Any:
@@ -220,10 +226,19 @@ def self_test(build: LossConstants, loss: Any, array_like: Any) -> str:
     predictor = np.concatenate([coef, [constant], center])
     X, targets, w = (asarray_like(values, array_like) for values in (rows, y, weight))
     tol = 1e3 * np.finfo(build.dtype).eps
-    for hessian, columns in ((False, None), (True, None), (True, np.arange(d)[::-2])):
-        sums = loss_sums(build, X, predictor, targets, w, hessian=hessian, columns=columns)
+    every_other = np.arange(d)[::-2]
+    for hessian, scaled, columns in (
+        (False, False, None),
+        (True, False, None),
+        (True, True, None),
+        (True, True, every_other),
+    ):
+        sums = loss_sums(
+            build, X, predictor, targets, w, hessian=hessian, scaled=scaled, columns=columns
+        )
         results = [np.squeeze(to_host(part)) for part in sums if part is not None]
-        z = np.sqrt(curve)[:, None] * moved
+        root = np.sqrt(curve)
+        z = root[:, None] * moved if scaled else root
         exact = [*expected, z] if hessian else expected[:3]
         sizes = [*scale, np.abs(z) + 1] if hessian else scale[:3]
         if columns is not None:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from skfleet import _cuda_gram
 from skfleet._array import (
     FLOAT64,
     asarray_like,
@@ -130,9 +131,10 @@ class Objective:
         if shift is not None:
             constant = constant - feature_coef @ shift
         predictor = LinearPredictor(feature_coef / scale, constant, center, columns)
-        reduction = Reduction(glm_gradient)
+        reduction = Reduction(glm_gradient, takes_whole=_gradient_takes_whole)
         if hessian:
             reduction = product_reduction(glm_hessian, self._rows)
+            reduction = replace(reduction, takes_whole=_hessian_takes_whole)
         args = (predictor, self.loss, self._encoding)
         sums: GradientSums = map_reduce(self._engine, reduction, self._rows, *args)
         gradient = np.empty(coef.shape)
@@ -261,21 +263,47 @@ def _sums_by_kernel(
     *,
     hessian: bool,
 ) -> GradientSums:
-    """Return the sums by one launch that reads rows once, and the product of scaled rows."""
-    center = np.empty(0) if predictor.center is None else predictor.center
+    """Return the sums by one launch that reads rows once, and products of rows by another."""
+    center, columns = predictor.center, predictor.hessian_columns
+    constants = [predictor.coef[0], predictor.constant, np.empty(0) if center is None else center]
+    copies = hessian and _hessian_copies(block.X, columns)
     sums = loss_sums(
         kernel,
         block.X,
-        np.concatenate([predictor.coef[0], predictor.constant, center]),
+        np.concatenate(constants),
         *_cached_targets(block, labels, block.X),
         hessian=hessian,
-        columns=predictor.hessian_columns,
+        scaled=copies,
+        columns=columns,
     )
     gradient_sums = GradientSums(sums.value, sums.loss_gradient, sums.coef_gradient)
     if not hessian:
         return gradient_sums
-    second = HessianSums(gram(sums.scaled_rows), sums.columns, sums.curve)
+    if copies:
+        product = gram(sums.scaled_rows)
+    else:
+        shift = None if center is None else asarray_like(center, block.X)
+        product = _cuda_gram.products(block.X, shift, sums.roots, None)[0]
+    second = HessianSums(product, sums.columns, sums.curve)
     return gradient_sums._replace(hessian_sums=(second,))
+
+
+def _hessian_copies(X: Matrix, columns: np.ndarray | None) -> bool:
+    """Return whether a Hessian of rows on a device takes a scaled copy of them."""
+    return columns is not None or not _cuda_gram.supports(X, 0)
+
+
+def _gradient_takes_whole(
+    block: Block, predictor: LinearPredictor, loss: Loss, labels: ClassEncoding
+) -> bool:
+    """Return whether a kernel sums up a block without copies of its rows."""
+    return kernel_constants(block.X, loss, centered=predictor.center is not None) is not None
+
+
+def _hessian_takes_whole(block: Block, predictor: LinearPredictor, *args: Any) -> bool:
+    """Return whether kernels do, and multiply rows without copies."""
+    is_read = _gradient_takes_whole(block, predictor, *args)
+    return is_read and not _hessian_copies(block.X, predictor.hessian_columns)
 
 
 def _hessian_sums(X: Matrix, curve: Array, *, positive: bool) -> HessianSums:
@@ -344,9 +372,9 @@ def _cached_targets(block: Block, labels: ClassEncoding, ref: Array) -> tuple[Ar
     """Return targets and weights as `encode_targets` does, once for all passes of a fit."""
     if not labels.token or block.cache is None or block.row_offset is None:
         return encode_targets(block, labels, ref)
-    key = "targets", block.row_offset
+    key = "targets", block.row_offset, block.n_rows
     token, y, weight = block.cache.get(key, ("", None, None))
-    if token != labels.token or y.shape[0] != block.n_rows:
+    if token != labels.token:
         y, weight = encode_targets(block, labels, ref)
         block.cache[key] = labels.token, y, weight
     return y, weight

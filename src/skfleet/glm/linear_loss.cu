@@ -20,7 +20,7 @@
 // The floor: n * d numbers read once. 10,000,000 rows of 100 float32 columns are 4 GB, 1.3 ms at
 // the 3.0 TB/s of an H100 SXM. A warp takes some 280 instructions for 4 of these rows, 16 of them
 // loads: 0.8 ms at four a cycle on 132 multiprocessors, while others wait for memory. So reading
-// decides; neither has been measured. With a Hessian, scaled rows are written: twice the bytes.
+// decides; neither has been measured. Where a Hessian needs scaled rows, these are twice the bytes.
 
 typedef long long Index;
 
@@ -118,8 +118,9 @@ __device__ __forceinline__ double block_sum_of_lanes(double mine, double *shared
 template <bool WITH_HESSIAN>
 __device__ __forceinline__ void
 sum_up(const REAL *__restrict__ X, const REAL *__restrict__ predictor, const REAL *__restrict__ y,
-       const REAL *__restrict__ weights, double *__restrict__ sums, REAL *__restrict__ scaled,
-       const int *__restrict__ places, Index n, int d, int n_places, double *shared)
+       const REAL *__restrict__ weights, double *__restrict__ sums, REAL *__restrict__ roots,
+       REAL *__restrict__ scaled, const int *__restrict__ places, Index n, int d, int n_places,
+       double *shared)
 {
     REAL *coef = (REAL *)(shared + THREADS), *center = coef + WIDTH;
     const REAL constant = predictor[d];
@@ -201,8 +202,11 @@ sum_up(const REAL *__restrict__ X, const REAL *__restrict__ predictor, const REA
                 if (WITH_HESSIAN)
                     curves += curve[s];
             }
-            if (WITH_HESSIAN)
+            if (WITH_HESSIAN) {
                 root[s] = sqrt(curve[s]);
+                if (roots && there && lane % TWINS == 0)
+                    roots[first_own + s * GROUPS] = root[s];
+            }
         }
 
         REAL by_column[COLUMNS];
@@ -234,7 +238,7 @@ sum_up(const REAL *__restrict__ X, const REAL *__restrict__ predictor, const REA
                 for (int c = 0; c < COLUMNS; ++c) {
                     const int column = lane + c * LANES;
                     by_column[c] += factor * x[r][c];
-                    if (row < n && (c < COLUMNS - 1 || last < d)) {
+                    if (scaled && row < n && (c < COLUMNS - 1 || last < d)) {
                         const int place = places ? places[column] : column;
                         if (place >= 0)
                             scaled[row * n_places + place] = scale * x[r][c];
@@ -282,19 +286,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              double *__restrict__ sums, Index n, int d)
 {
     extern __shared__ __align__(16) double shared[];
-    sum_up<false>(X, predictor, y, weights, sums, 0, 0, n, d, 0, shared);
+    sum_up<false>(X, predictor, y, weights, sums, 0, 0, 0, n, d, 0, shared);
 }
 
-// The same, with the sum of curves and of curves times columns; and each row times the root of its
-// curve. Columns have places in these, or -1; without `places` all have their own.
+// The same, with the sum of curves and of curves times columns; and the roots of curves, or each row
+// times that. Columns have places in these, or -1; without `places` all have their own.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hessian(const REAL *__restrict__ X, const REAL *__restrict__ predictor,
             const REAL *__restrict__ y, const REAL *__restrict__ weights,
-            double *__restrict__ sums, REAL *__restrict__ scaled, const int *__restrict__ places,
-            Index n, int d, int n_places)
+            double *__restrict__ sums, REAL *__restrict__ roots, REAL *__restrict__ scaled,
+            const int *__restrict__ places, Index n, int d, int n_places)
 {
     extern __shared__ __align__(16) double shared[];
-    sum_up<true>(X, predictor, y, weights, sums, scaled, places, n, d, n_places, shared);
+    sum_up<true>(X, predictor, y, weights, sums, roots, scaled, places, n, d, n_places, shared);
 }
 
 // Sum up the rows of the blocks. A block has few columns, so that many loads are on their way.
