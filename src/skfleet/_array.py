@@ -91,12 +91,12 @@ def to_device_of(values: Any, ref: Any) -> Any:
 
 def _upload(values: np.ndarray, ref: Any, dtype: Any = None) -> Any:
     """Return a host array as one of ref's library, on its device."""
-    xp, there = namespace(ref), device(ref)
+    xp, on_device = namespace(ref), device(ref)
     is_large = values.nbytes > MAX_PINNED_BYTES and is_uploadable(values)
     if is_large and array_api_compat.is_cupy_array(ref):
-        with there:
+        with on_device:
             return xp.asarray(staged_copy(values), dtype=dtype)
-    return xp.asarray(values, dtype=dtype, device=there)
+    return xp.asarray(values, dtype=dtype, device=on_device)
 
 
 def to_host(x: Any) -> np.ndarray:

@@ -89,9 +89,9 @@ def products(X: Any, shift: Any, factor: Any, V: Any) -> tuple[Any, Any]:
     m = 0 if V is None else int(V.shape[1])
     layout = TileLayout.of(dtype_of(X), d + m)
     n_blocks = layout.n_blocks(n, device_limits(device_number(X)).n_processors)
-    n_numbers, there = layout.side**2 * layout.n_pairs, array_api_compat.device(X)
-    sums = xp.empty((n_blocks, n_numbers), dtype=xp.float64, device=there)
-    every = xp.empty((d + m, d + m), dtype=xp.float64, device=there)
+    n_numbers, on_device = layout.side**2 * layout.n_pairs, array_api_compat.device(X)
+    sums = xp.empty((n_blocks, n_numbers), dtype=xp.float64, device=on_device)
+    every = xp.empty((d + m, d + m), dtype=xp.float64, device=on_device)
     args = (X, shift, factor, V, sums, np.int64(n), np.int32(d), np.int32(m))
     _cuda.launch(
         layout.source, "gram", (n_blocks, 1, 1), layout.threads, args, shared=layout.shared
@@ -118,9 +118,7 @@ def self_test(layout: TileLayout, rows_like: Any) -> str:
     arrays = (asarray_like(values, rows_like) for values in host)
     Z = (X - shift) * factor[:, None]
     tol = 1e3 * np.finfo(layout.dtype).eps
-    pairs = zip(products(*arrays), (Z.T @ Z, Z.T @ V), strict=True)
+    pairs = zip(map(to_host, products(*arrays)), (Z.T @ Z, Z.T @ V), strict=True)
     scale = np.linalg.norm(Z)
-    is_right = all(
-        np.allclose(to_host(found), right, rtol=tol, atol=tol * scale) for found, right in pairs
-    )
+    is_right = all(np.allclose(*pair, rtol=tol, atol=tol * scale) for pair in pairs)
     return "" if is_right else "wrong products"

@@ -33,8 +33,8 @@ if __name__ == "__main__":
     (wheel,) = Path("dist").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     print("py.typed:", "skfleet/py.typed" in names)
-    kernels = {"skfleet/estimators/cluster/nearest.cu", "skfleet/blocks/philox.cu"}
-    print("kernels:", kernels <= set(names))
+    kernels = ("blocks/philox.cu", "estimators/cluster/nearest.cu", "glm/descent.cu")
+    print("kernels:", {f"skfleet/{name}" for name in kernels} <= set(names))
     print("license:", any(name.endswith("LICENSE") for name in names))
     print("nothing else:", sorted({name.split("/")[0].split("-")[0] for name in names}))
     pip("install", "--no-deps", "--target", "site", str(wheel))

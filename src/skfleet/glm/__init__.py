@@ -50,7 +50,8 @@ from skfleet.glm._row_factor import (
     combine_row_factors,
     compute_row_factor,
 )
-from skfleet.glm._sgd import SGDConfig, SGDTargets, SGDWeights, descend
+from skfleet.glm._sgd import descend
+from skfleet.glm._sgd_config import SGDConfig, SGDTargets, SGDWeights
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 from skfleet.glm._smooth_solvers import NullModel, Solution, WarmNewton, lbfgs, newton
 

@@ -2,6 +2,7 @@
 // No warp is further than it must be when another one goes on, so that a barrier that is left out
 // shows. KERNELS is the file with the kernels, EACH_KERNEL applies KERNEL to their names.
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <math.h>
