@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
+from skfleet import _cuda_gram
 from skfleet._array import (
     FLOAT64,
     asarray_like,
@@ -18,8 +20,9 @@ from skfleet._array import (
 )
 from skfleet._linalg import gram, is_sparse, sums_down, take_columns, transposed, weighted_gram
 from skfleet._typing import Array, Matrix, Rows, Values
-from skfleet.blocks import Block, RowBlocks, row_blocks
+from skfleet.blocks import Block, RowBlocks, as_numeric, open_block, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
+from skfleet.glm._loss_kernel import LossConstants, kernel_constants, loss_sums
 from skfleet.glm._losses import Loss
 from skfleet.glm._normal_equations import product_reduction
 
@@ -37,10 +40,14 @@ class Scaling:
 
 @dataclass(frozen=True)
 class ClassEncoding:
-    """Classes in the order of their codes, and their weights."""
+    """Classes in the order of their codes, and their weights.
+
+    Targets and weights that block caches hold are those of the fit with the same token.
+    """
 
     classes: np.ndarray | None = None
     class_weight: np.ndarray | None = None
+    token: str = ""
 
 
 class ObjectiveValue(NamedTuple):
@@ -99,7 +106,7 @@ class Objective:
         fit_intercept: bool = True,
     ) -> None:
         self._engine = engine
-        self._rows, self._encoding = _encoded(rows, labels)
+        self._rows, self._encoding = _encoded(engine, rows, labels)
         self._class_encoding = labels
         self._scaling = scaling
         self._total_weight = total_weight
@@ -124,9 +131,10 @@ class Objective:
         if shift is not None:
             constant = constant - feature_coef @ shift
         predictor = LinearPredictor(feature_coef / scale, constant, center, columns)
-        reduction = Reduction(glm_gradient)
+        reduction = Reduction(glm_gradient, takes_whole=_gradient_takes_whole)
         if hessian:
             reduction = product_reduction(glm_hessian, self._rows)
+            reduction = replace(reduction, takes_whole=_hessian_takes_whole)
         args = (predictor, self.loss, self._encoding)
         sums: GradientSums = map_reduce(self._engine, reduction, self._rows, *args)
         gradient = np.empty(coef.shape)
@@ -215,12 +223,15 @@ def _sums(
     block: Block, predictor: LinearPredictor, loss: Loss, labels: ClassEncoding, *, hessian: bool
 ) -> GradientSums:
     """Sum up the losses of a block and their derivatives in one traversal."""
+    kernel = kernel_constants(block.X, loss, centered=predictor.center is not None)
+    if kernel is not None:
+        return _sums_by_kernel(block, predictor, kernel, labels, hessian=hessian)
     X = block.X if predictor.center is None else block.X - asarray_like(predictor.center, block.X)
     eta = X @ asarray_like(np.ascontiguousarray(predictor.coef.T), X)
     xp = namespace(eta)
     if predictor.constant.any():
         eta = eta + asarray_like(predictor.constant, eta)
-    y, weight = encode_targets(block, labels, eta)
+    y, weight = _cached_targets(block, labels, eta)
     # A step too far has an infinite value, from which line searches turn back.
     with np.errstate(over="ignore", invalid="ignore"):
         value, slope, mean = loss.evaluate(y, eta)
@@ -242,6 +253,57 @@ def _sums(
             curve = curve if weight is None else curve * weight
             hessian_sums.append(_hessian_sums(X, curve, positive=i == j))
     return sums._replace(hessian_sums=tuple(hessian_sums))
+
+
+def _sums_by_kernel(
+    block: Block,
+    predictor: LinearPredictor,
+    kernel: LossConstants,
+    labels: ClassEncoding,
+    *,
+    hessian: bool,
+) -> GradientSums:
+    """Return the sums by one launch that reads rows once, and products of rows by another."""
+    center, columns = predictor.center, predictor.hessian_columns
+    constants = [predictor.coef[0], predictor.constant, np.empty(0) if center is None else center]
+    copies = hessian and _hessian_copies(block.X, columns)
+    sums = loss_sums(
+        kernel,
+        block.X,
+        np.concatenate(constants),
+        *_cached_targets(block, labels, block.X),
+        hessian=hessian,
+        scaled=copies,
+        columns=columns,
+    )
+    gradient_sums = GradientSums(sums.value, sums.loss_gradient, sums.coef_gradient)
+    if not hessian:
+        return gradient_sums
+    if copies:
+        product = gram(sums.scaled_rows)
+    else:
+        shift = None if center is None else asarray_like(center, block.X)
+        product = _cuda_gram.products(block.X, shift, sums.roots, None)[0]
+    second = HessianSums(product, sums.columns, sums.curve)
+    return gradient_sums._replace(hessian_sums=(second,))
+
+
+def _hessian_copies(X: Matrix, columns: np.ndarray | None) -> bool:
+    """Return whether a Hessian of rows on a device takes a scaled copy of them."""
+    return columns is not None or not _cuda_gram.supports(X, 0)
+
+
+def _gradient_takes_whole(
+    block: Block, predictor: LinearPredictor, loss: Loss, labels: ClassEncoding
+) -> bool:
+    """Return whether a kernel sums up a block without copies of its rows."""
+    return kernel_constants(block.X, loss, centered=predictor.center is not None) is not None
+
+
+def _hessian_takes_whole(block: Block, predictor: LinearPredictor, *args: Any) -> bool:
+    """Return whether kernels do, and multiply rows without copies."""
+    is_read = _gradient_takes_whole(block, predictor, *args)
+    return is_read and not _hessian_copies(block.X, predictor.hessian_columns)
 
 
 def _hessian_sums(X: Matrix, curve: Array, *, positive: bool) -> HessianSums:
@@ -272,11 +334,32 @@ def encode_labels(y: Any, classes: np.ndarray) -> Any:
     return np.searchsorted(classes, y)
 
 
-def _encoded(rows: RowBlocks, labels: ClassEncoding) -> tuple[RowBlocks, ClassEncoding]:
-    """Replace the labels of rows in this process by codes, once for all passes."""
+def _encoded(
+    engine: Engine, rows: RowBlocks, labels: ClassEncoding
+) -> tuple[RowBlocks, ClassEncoding]:
+    """Replace the labels of rows in this process by codes, once for all passes.
+
+    On a device they are of the rows' type, and so are weights.
+    """
     classes, dtype = labels.classes, rows.dtype
-    # On Dask every pass encodes its own labels: to replace them ahead would take a pass.
-    if rows.on_dask or classes is None or dtype is None:
+    if dtype is None:
+        return rows, labels
+    if rows.on_dask:
+        # To replace them ahead would take a pass: the first one leaves them in caches on devices.
+        if not rows.on_device:
+            return rows, labels
+        return engine.with_block_cache(rows), replace(labels, token=uuid4().hex)
+    if all(is_not_numpy(block.X) and dtype_of(block.X) == dtype for block in rows.blocks):
+        pairs = [
+            encode_targets(as_numeric(open_block(block), dtype), labels, block.X)
+            for block in rows.blocks
+        ]
+        moved = (
+            block._replace(y=y, sample_weight=weight)
+            for block, (y, weight) in zip(rows.blocks, pairs, strict=True)
+        )
+        return replace(rows, blocks=tuple(moved)), ClassEncoding()
+    if classes is None:
         return rows, labels
     blocks = (
         block._replace(y=astype(to_device_of(encode_labels(block.y, classes), block.X), dtype))
@@ -285,8 +368,23 @@ def _encoded(rows: RowBlocks, labels: ClassEncoding) -> tuple[RowBlocks, ClassEn
     return replace(rows, blocks=tuple(blocks)), replace(labels, classes=None)
 
 
+def _cached_targets(block: Block, labels: ClassEncoding, ref: Array) -> tuple[Array, Array | None]:
+    """Return targets and weights as `encode_targets` does, once for all passes of a fit."""
+    if not labels.token or block.cache is None or block.row_offset is None:
+        return encode_targets(block, labels, ref)
+    key = "targets", block.row_offset, block.n_rows
+    token, y, weight = block.cache.get(key, ("", None, None))
+    if token != labels.token:
+        y, weight = encode_targets(block, labels, ref)
+        block.cache[key] = labels.token, y, weight
+    return y, weight
+
+
 def encode_targets(block: Block, labels: ClassEncoding, eta: Array) -> tuple[Array, Array | None]:
-    """Return targets and weights of a block on the device of eta, None for weights of 1."""
+    """Return targets and weights of a block, on the device and of the type of eta.
+
+    Weights of 1 are None.
+    """
     xp, dtype = namespace(eta), dtype_of(eta)
     y, weight = block.y, block.sample_weight
     if labels.classes is not None:

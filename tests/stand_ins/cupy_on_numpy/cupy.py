@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -28,6 +29,17 @@ _words = str.split
 _IN_PLACE = _words("iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift")
 _OF_TYPES = _words("can_cast finfo iinfo isdtype issubdtype promote_types result_type")
 _NUMBERS = (builtins.int, builtins.float, builtins.complex, np.generic)
+# What makes no new values: arrays without values, and views.
+_FREE = _words("empty empty_like broadcast_shapes broadcast_to reshape swapaxes transpose diagonal")
+_FREE += _words("data device dtype flags item itemsize ndim nbytes ravel shape size squeeze")
+_FREE += _words("strides T view get")
+# Names of what CuPy would have launched or copied to the device, for tests that count it.
+launched: list[str] = []
+
+
+def _note(name: str) -> None:
+    if name not in _FREE:
+        launched.append(name)
 
 
 def _refuse(x: Any) -> None:
@@ -95,6 +107,7 @@ class ndarray:  # noqa: N801 - as CuPy has it
         def method(*args: Any, **kwargs: Any) -> Any:
             if kwargs.keys() & {"where", "initial", "casting"}:
                 raise TypeError(f"{name}() got an unexpected keyword argument")
+            _note(name)
             asked = {key: _values(value) for key, value in kwargs.items()}
             return _there(found(*map(_values, args), **asked))
 
@@ -142,9 +155,12 @@ class ndarray:  # noqa: N801 - as CuPy has it
         return iter([self[i] for i in range(len(self))])
 
     def __getitem__(self, i: Any) -> Any:
+        if builtins.any(hasattr(part, "__len__") for part in (i if isinstance(i, tuple) else (i,))):
+            _note("take")  # of other places than a slice's
         return _there(self._values[_index(i)])
 
     def __setitem__(self, i: Any, values: Any) -> None:
+        _note("__setitem__")
         self._values[_index(i)] = _values(values)
 
     def __float__(self) -> float:
@@ -173,6 +189,7 @@ def _operator(name: str, *, in_place: bool) -> Any:
     def operate(self: ndarray, other: Any) -> Any:
         if not isinstance(other, (ndarray, *_NUMBERS)):
             return _refuse(other) if isinstance(other, np.ndarray) else NotImplemented
+        _note(name)
         answer = getattr(self._values, name)(_values(other))
         return self if in_place else _there(answer)
 
@@ -180,7 +197,11 @@ def _operator(name: str, *, in_place: bool) -> Any:
 
 
 def _unary(name: str) -> Any:
-    return lambda self: _there(getattr(self._values, name)())
+    def operate(self: ndarray) -> Any:
+        _note(name)
+        return _there(getattr(self._values, name)())
+
+    return operate
 
 
 for _name in ("__neg__", "__abs__", "__invert__"):
@@ -196,6 +217,7 @@ def _ufunc(name: str) -> Any:
         for arg in args:
             if isinstance(arg, np.ndarray) or not isinstance(arg, (ndarray, *_NUMBERS)):
                 _refuse(arg)
+        _note(name)
         return _there(function(*map(_values, args), out=_values(out), dtype=dtype))
 
     return call
@@ -213,6 +235,7 @@ def _function(line: str) -> tuple[str, Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         signature.bind(*args, **kwargs)
+        _note(place)
         asked = {key: _values(value) for key, value in kwargs.items() if value is not None}
         return _there(function(*map(_values, args), **asked))
 
@@ -256,6 +279,7 @@ def array(
     *,
     blocking: bool = False,
 ) -> ndarray:
+    _note("array")
     values = obj._values if isinstance(obj, ndarray) else obj
     return _there(np.array(values, dtype, copy=copy or None, order=order, ndmin=ndmin))
 
@@ -274,6 +298,8 @@ def asfortranarray(a: Any, dtype: Any = None) -> ndarray:
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:
+    if isinstance(a, ndarray) and a.flags.c_contiguous and dtype in (None, a.dtype):
+        return a
     return array(a, dtype, order="C")
 
 
@@ -291,7 +317,7 @@ class RawModule:
         assert type(options) is tuple
         name = hashlib.sha256(repr((code, options)).encode()).hexdigest()[:16]
         self._folder.mkdir(exist_ok=True)
-        source = self._folder / f"{name}-{os.getpid()}.cu"
+        source = self._folder / f"{name}-{os.getpid()}-{threading.get_ident()}.cu"
         source.write_text(code)
         self._kernels = Kernels(source, options, source.with_suffix(".so"))
         source.with_suffix(".so").unlink()
@@ -311,6 +337,7 @@ class RawKernel:
 
     def __call__(self, grid: Any, block: Any, args: Any, *, shared_mem: int = 0) -> None:
         assert shared_mem <= self.max_dynamic_shared_size_bytes
+        _note(self._name)
         given = [arg._values if isinstance(arg, ndarray) else arg for arg in args]
         self._kernels.launch(self._name, grid, block[0], shared_mem, given)
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <math.h>
 #include <string>
 #include <ucontext.h>
 #include <utility>
@@ -51,6 +52,14 @@ template <class T> static const T *exchanged(T mine)
 template <class T> static T __shfl_xor_sync(unsigned, T mine, int apart)
 {
     const int other = threadIdx.x ^ apart;
+    T theirs;
+    memcpy(&theirs, (const double *)exchanged(mine) + other, sizeof(T));
+    return theirs;
+}
+
+template <class T> static T __shfl_sync(unsigned, T mine, int lane, int width)
+{
+    const int other = threadIdx.x / width * width + lane % width;
     T theirs;
     memcpy(&theirs, (const double *)exchanged(mine) + other, sizeof(T));
     return theirs;
