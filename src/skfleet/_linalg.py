@@ -118,7 +118,7 @@ def gram(X: Any, weights: Any = None) -> Any:
 
 
 def products_down(A: Any, B: Any) -> Any:
-    """Return A.T @ B of dense rows in float64, on their device.
+    """Return A.T @ B, dense and in float64, on the device of both.
 
     In single precision a device may sum the rows one by one, until a sum of millions grows no more
     or has lost half of its digits. So runs of them are multiplied, and their products summed. A
@@ -126,7 +126,7 @@ def products_down(A: Any, B: Any) -> Any:
     """
     n_rows, is_vector = A.shape[0], 1 in (A.shape[1], B.shape[1])
     if not is_not_numpy(A) or n_rows <= PRODUCT_ROWS or is_vector or dtype_of(A) == FLOAT64:
-        return astype(A.T @ B, FLOAT64)
+        return astype(transposed(A) @ B, FLOAT64)
     products = []
     for low in range(0, n_rows, PRODUCT_ROWS):
         high = min(low + PRODUCT_ROWS, n_rows)
@@ -195,11 +195,7 @@ def column_sums(X: Any, weights: Any = None) -> Any:
         weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights)
         return np.asarray(transposed(X) @ weights, dtype=np.float64).ravel()
     if weights is not None:
-        return (
-            products_down(weights[:, None], X)[0, ...]
-            if is_not_numpy(X)
-            else astype(weights @ X, FLOAT64)
-        )
+        return astype(weights @ X, FLOAT64)
     if not is_not_numpy(X) and X.dtype == np.float64:
         return np.ones(len(X)) @ X  # several times faster than a sum
     if not is_not_numpy(X) and X.dtype == np.float32:

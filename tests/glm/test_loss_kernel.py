@@ -204,7 +204,8 @@ def test_a_kernel_that_is_wrong_is_not_used(emulator, monkeypatch, name):
             args[1 if name == "add_up" else 4][..., -1] *= 1.01
 
     monkeypatch.setattr(_loss_kernel, "launch", launch)
-    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
+    cupy = types.SimpleNamespace(zeros=np.zeros, ndarray=type("ndarray", (), {}))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     loss = BinaryLogistic()
     build = LossConstants.of(np.dtype(np.float32), 6, loss, centered=False)
     with pytest.warns(RuntimeWarning, match="BinaryLogistic.* without its CUDA kernel.*wrong sums"):

@@ -18,7 +18,15 @@ from skfleet._array import (
     namespace,
     to_device_of,
 )
-from skfleet._linalg import gram, is_sparse, sums_down, take_columns, transposed, weighted_gram
+from skfleet._linalg import (
+    gram,
+    is_sparse,
+    products_down,
+    sums_down,
+    take_columns,
+    transposed,
+    weighted_gram,
+)
 from skfleet._typing import Array, Matrix, Rows, Values
 from skfleet.blocks import Block, RowBlocks, as_numeric, open_block, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
@@ -240,7 +248,7 @@ def _sums(
     sums = GradientSums(
         xp.sum(value, dtype=xp.float64),
         sums_down(slope),
-        astype(transposed(X) @ slope, FLOAT64).T,
+        products_down(X, slope).T,
     )
     if not hessian:
         return sums
