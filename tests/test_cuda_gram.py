@@ -15,7 +15,7 @@ from sklearn.base import clone
 from skfleet import _cuda, _cuda_gram, _linalg
 from skfleet._array import to_host
 from skfleet._cuda import DeviceLimits
-from skfleet._cuda_gram import TileLayout
+from skfleet._cuda_gram import GramConstants
 from skfleet.blocks import _block
 from skfleet.estimators.decomposition import PCA
 from skfleet.estimators.linear_model import Ridge
@@ -93,8 +93,9 @@ def test_single_precision_is_of_few_rows(emulator, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_self_test_finds_the_kernel_right(emulator, dtype):
-    layout = TileLayout.of(np.dtype(dtype), 21)
-    assert _cuda_gram.self_test(layout, np.zeros((0, 1), dtype)) == ""
+    for n_columns, used in (((20, 1), (True, False)), ((9, 0), (False, True))):
+        constants = GramConstants(np.dtype(dtype), *n_columns, *used)
+        assert _cuda_gram.self_test(constants, np.zeros((0, 1), dtype)) == ""
 
 
 def test_a_kernel_that_is_wrong_is_not_used(emulator, monkeypatch):
@@ -106,19 +107,20 @@ def test_a_kernel_that_is_wrong_is_not_used(emulator, monkeypatch):
             args[1][0, 1] += 50
 
     monkeypatch.setattr(_cuda, "launch", launch)
-    layout = TileLayout.of(np.dtype(np.float32), 21)
-    with pytest.warns(RuntimeWarning, match="24 columns do without their CUDA kernel: wrong"):
-        assert not _cuda_gram._passes_self_test.__wrapped__(layout, 0)
+    constants = GramConstants(np.dtype(np.float32), 20, 1, True, True)
+    with pytest.warns(RuntimeWarning, match="21 columns do without their CUDA kernel: wrong"):
+        assert not _cuda_gram._passes_self_test.__wrapped__(constants, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_limits_of_a_block_hold_for_all_sizes(dtype):
-    for n_columns in range(1, _cuda_gram.MAX_COLUMNS + 1):
-        layout = TileLayout.of(np.dtype(dtype), n_columns)
-        assert layout.tiles * layout.side >= n_columns
-        assert layout.n_pairs <= layout.threads <= 1024
-        assert layout.shared <= 48 * 1024
-    assert TileLayout.of(np.dtype(dtype), 50).n_blocks(10, 132) == 1
+    for d in range(1, _cuda_gram.MAX_COLUMNS + 1):
+        constants = GramConstants(np.dtype(dtype), d, 0, True, True)
+        assert constants.tiles * constants.side >= d
+        assert constants.n_numbers <= constants.threads * constants.side**2
+        assert constants.threads <= 1024
+        assert constants.shared <= 48 * 1024
+        assert constants.n_blocks(10, 132) == 1
 
 
 def test_products_of_many_rows_are_summed_in_double(monkeypatch):
@@ -158,7 +160,7 @@ def test_few_rows_are_left_for_the_last_reduction(monkeypatch, n):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_columns", [8, 52, 101, 128])
 def test_compiles_for_devices_without_spilling_registers(tmp_path, arch, dtype, n_columns):
-    source = TileLayout.of(np.dtype(dtype), n_columns).source
+    source = GramConstants(np.dtype(dtype), n_columns - 1, 1, True, True).source
     command = ["nvcc", *source.options, f"-arch={arch}", "-Xptxas", "-v", "-cubin"]
     command += ["-o", tmp_path / "gram.cubin", files(source.package) / source.file]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
@@ -176,7 +178,8 @@ def test_products_on_a_device(shape, dtype, used):
     X, shift, factor, V = map(cupy.asarray, map(np.asarray, whole_numbers(*shape, dtype)))
     if used == "none":
         shift = factor = None
-    assert _cuda_gram.supports(X, V.shape[1])
+    is_used = used == "all"
+    assert _cuda_gram.supports(X, V.shape[1], centered=is_used, weighted=is_used)
     host = [None if a is None else to_host(a).astype(np.float64) for a in (X, shift, factor, V)]
     found = _linalg.weighted_gram(X, shift, factor, V)
     for ours, theirs in zip(found, _linalg.weighted_gram(*host), strict=True):
@@ -200,7 +203,7 @@ def test_a_fit_reads_rows_on_a_device_once(monkeypatch, model, dtype):
     X = np.random.default_rng(0).normal(size=(20_000, 9)).astype(dtype) + 3
     y = X @ np.arange(9.0)
     expected = clone(model).fit(X.astype(float), y)
-    assert _cuda_gram.supports(cupy.asarray(X), 2)
+    assert _cuda_gram.supports(cupy.asarray(X), 2 if isinstance(model, Ridge) else 1)
     launched.clear()
     fitted = clone(model).fit(cupy.asarray(X), cupy.asarray(y))
     assert launched.count("gram") == launched.count("collect") == 1

@@ -16,22 +16,21 @@ from skfleet._cuda import CudaSource, device_limits, device_number
 ENABLED = True
 # Columns up to which a thread for each tile fits into a block, and products of matrices are slower.
 MAX_COLUMNS = 128
-# Rows in shared memory at once, and rows that are summed in their own type.
-ROWS, FLUSH = 16, 2048
-# As many as registers allow at once, by the size of a float, and rows that a block has at least.
+# Rows in shared memory at once, rows that are loaded from there together, and rows that are summed
+# in their own type.
+ROWS, UNROLL, FLUSH = 8, 4, 2048
+# Threads that registers allow at once, by the size of a float, and rows that a block has at least.
 THREADS_PER_PROCESSOR, MIN_ROWS = {4: 400, 8: 800}, 8 * ROWS
 
 
-class TileLayout(NamedTuple):
-    """Tiles of columns: how many along a side, of how many columns each."""
+class GramConstants(NamedTuple):
+    """Compile-time constants of gram.cu: type and columns, and what is done with rows."""
 
     dtype: np.dtype
-    tiles: int
-
-    @classmethod
-    def of(cls, dtype: np.dtype, n_columns: int) -> TileLayout:
-        """Return the layout for some columns of a type."""
-        return cls(dtype, -(-n_columns // (2 * (16 // dtype.itemsize))))
+    d: int  # columns of the rows
+    m: int  # and of what comes beside them
+    centered: bool
+    weighted: bool
 
     @property
     def side(self) -> int:
@@ -39,29 +38,44 @@ class TileLayout(NamedTuple):
         return 2 * (16 // self.dtype.itemsize)
 
     @property
-    def n_pairs(self) -> int:
-        """Tiles on and below the diagonal."""
-        return self.tiles * (self.tiles + 1) // 2
+    def tiles(self) -> int:
+        """Tiles along each side of the result."""
+        return -(-(self.d + self.m) // self.side)
+
+    @property
+    def n_numbers(self) -> int:
+        """Numbers of the tiles on and below the diagonal."""
+        return self.side**2 * self.tiles * (self.tiles + 1) // 2
 
     @property
     def threads(self) -> int:
         """Threads of a block: whole warps."""
-        return -(-self.n_pairs // 32) * 32
+        return -(-self.n_numbers // (32 * self.side**2)) * 32
+
+    @property
+    def blocks_per_processor(self) -> int:
+        """Blocks that a multiprocessor runs at once."""
+        return max(1, THREADS_PER_PROCESSOR[self.dtype.itemsize] // self.threads)
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory of a block."""
-        return ROWS * self.tiles * self.side * self.dtype.itemsize
+        return (ROWS * self.tiles * self.side + self.d) * self.dtype.itemsize
 
     @property
     def source(self) -> CudaSource:
-        """The kernel, compiled for this layout."""
+        """The kernel, compiled with these constants."""
         constants = {
             "REAL": {4: "float", 8: "double"}[self.dtype.itemsize],
+            "D": self.d,
+            "M": self.m,
+            "CENTERED": int(self.centered),
+            "WEIGHTED": int(self.weighted),
             "TILES": self.tiles,
             "THREADS": self.threads,
+            "MIN_BLOCKS": self.blocks_per_processor,
             "ROWS": ROWS,
-            "ITEMS": -(-ROWS * self.tiles * self.side // self.threads),
+            "UNROLL": UNROLL,
             "FLUSH": FLUSH,
         }
         options = tuple(f"-D{name}={value}" for name, value in constants.items())
@@ -69,15 +83,15 @@ class TileLayout(NamedTuple):
 
     def n_blocks(self, n_rows: int, n_processors: int) -> int:
         """Return the number of thread blocks for some rows."""
-        most = n_processors * max(1, THREADS_PER_PROCESSOR[self.dtype.itemsize] // self.threads)
-        return max(1, min(-(-n_rows // MIN_ROWS), most))
+        return max(1, min(-(-n_rows // MIN_ROWS), n_processors * self.blocks_per_processor))
 
 
-def supports(X: Any, n_more: int) -> bool:
+def supports(X: Any, n_more: int, *, centered: bool = True, weighted: bool = False) -> bool:
     """Return whether the kernel supports rows beside n_more columns, and passes its self-test."""
     if not ENABLED or not _cuda.is_kernel_matrix(X) or X.shape[1] + n_more > MAX_COLUMNS:
         return False
-    return _passes_self_test(TileLayout.of(dtype_of(X), X.shape[1] + n_more), device_number(X))
+    constants = GramConstants(dtype_of(X), int(X.shape[1]), n_more, centered, weighted)
+    return _passes_self_test(constants, device_number(X))
 
 
 def products(X: Any, shift: Any, factor: Any, V: Any) -> tuple[Any, Any]:
@@ -87,38 +101,42 @@ def products(X: Any, shift: Any, factor: Any, V: Any) -> tuple[Any, Any]:
     """
     xp, (n, d) = namespace(X), X.shape
     m = 0 if V is None else int(V.shape[1])
-    layout = TileLayout.of(dtype_of(X), d + m)
-    n_blocks = layout.n_blocks(n, device_limits(device_number(X)).n_processors)
-    n_numbers, on_device = layout.side**2 * layout.n_pairs, array_api_compat.device(X)
-    sums = xp.empty((n_blocks, n_numbers), dtype=xp.float64, device=on_device)
+    constants = GramConstants(dtype_of(X), int(d), m, shift is not None, factor is not None)
+    n_blocks = constants.n_blocks(n, device_limits(device_number(X)).n_processors)
+    source, on_device = constants.source, array_api_compat.device(X)
+    sums = xp.empty((n_blocks, constants.n_numbers), dtype=xp.float64, device=on_device)
     every = xp.empty((d + m, d + m), dtype=xp.float64, device=on_device)
-    args = (X, shift, factor, V, sums, np.int64(n), np.int32(d), np.int32(m))
-    _cuda.launch(
-        layout.source, "gram", (n_blocks, 1, 1), layout.threads, args, shared=layout.shared
-    )
-    grid, args = (-(-n_numbers // 32), 1, 1), (sums, every, np.int32(n_blocks), np.int32(d + m))
-    _cuda.launch(layout.source, "collect", grid, 256, args, shared=8 * 256)
+    args = (X, shift, factor, V, sums, np.int64(n))
+    grid, threads = (n_blocks, 1, 1), constants.threads
+    _cuda.launch(source, "gram", grid, threads, args, shared=constants.shared)
+    grid = (-(-constants.n_numbers // 32), 1, 1)
+    _cuda.launch(source, "collect", grid, 256, (sums, every, np.int32(n_blocks)), shared=8 * 256)
     return every[:d, :d], every[:d, d:]
 
 
 @cache
-def _passes_self_test(layout: TileLayout, number: int) -> bool:
-    """Run the self-test, once for each layout, device and process."""
+def _passes_self_test(constants: GramConstants, number: int) -> bool:
+    """Run the self-test, once for each kind of products, device and process."""
     import cupy
 
-    what = f"products of {layout.tiles * layout.side} columns do without their CUDA kernel"
-    return _cuda.passes_self_test(what, lambda: self_test(layout, cupy.zeros((0, 1), layout.dtype)))
+    n_columns = constants.d + constants.m
+    what = f"products of {n_columns} columns do without their CUDA kernel"
+    rows_like = cupy.zeros((0, 1), constants.dtype)
+    return _cuda.passes_self_test(what, lambda: self_test(constants, rows_like))
 
 
-def self_test(layout: TileLayout, rows_like: Any) -> str:
+def self_test(constants: GramConstants, rows_like: Any) -> str:
     """Compare the kernel with NumPy on random rows; return the difference in words."""
-    rng, d = np.random.default_rng(0), layout.tiles * layout.side - 1
-    host = [rng.normal(size=size) for size in ((1000, d), (d,), (1000,), (1000, 1))]
-    X, shift, factor, V = (values.astype(layout.dtype).astype(np.float64) for values in host)
-    arrays = (asarray_like(values, rows_like) for values in host)
-    Z = (X - shift) * factor[:, None]
-    tol = 1e3 * np.finfo(layout.dtype).eps
-    pairs = zip(map(to_host, products(*arrays)), (Z.T @ Z, Z.T @ V), strict=True)
-    scale = np.linalg.norm(Z)
+    rng, dtype, d, m = np.random.default_rng(0), *constants[:3]
+    X, V = rng.normal(size=(1000, d)).astype(dtype), rng.normal(size=(1000, m)).astype(dtype)
+    shift = rng.normal(size=d).astype(dtype) if constants.centered else None
+    factor = rng.normal(size=1000).astype(dtype) if constants.weighted else None
+    Z = X.astype(np.float64)
+    Z = Z if shift is None else Z - shift
+    Z = Z if factor is None else Z * factor[:, None]
+    args = (X, shift, factor, V if m else None)
+    on_device = (None if values is None else asarray_like(values, rows_like) for values in args)
+    tol, scale = 1e3 * np.finfo(dtype).eps, np.linalg.norm(Z)
+    pairs = zip(map(to_host, products(*on_device)), (Z.T @ Z, Z.T @ V), strict=True)
     is_right = all(np.allclose(*pair, rtol=tol, atol=tol * scale) for pair in pairs)
     return "" if is_right else "wrong products"

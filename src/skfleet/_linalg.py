@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 import array_api_compat
 import numpy as np
+from array_api_compat import device
 from scipy import linalg, sparse
 
 from skfleet import _cuda_gram
@@ -157,7 +158,8 @@ def weighted_gram(X: Any, shift: Any, sqrt_weight: Any, V: Any) -> tuple[Any, An
     """
     if is_not_numpy(X):
         shift = None if shift is None else astype(shift, dtype_of(X))
-        if _cuda_gram.supports(X, V.shape[1]):
+        uses = {"centered": shift is not None, "weighted": sqrt_weight is not None}
+        if _cuda_gram.supports(X, V.shape[1], **uses):
             return _cuda_gram.products(X, shift, sqrt_weight, V)
         Z = X if shift is None else X - shift
         Z = Z if sqrt_weight is None else Z * sqrt_weight[:, None]
@@ -212,6 +214,8 @@ def square_sums(X: Any) -> np.ndarray:
 def sums_down(X: Any, dtype: np.dtype = FLOAT64) -> Any:
     """Return the sums of a dense array over its rows, on its device."""
     xp = namespace(X)
+    if is_not_numpy(X) and len(X.shape) == 2 and dtype_of(X) == dtype == FLOAT64:
+        return xp.ones(X.shape[0], dtype=X.dtype, device=device(X)) @ X  # several times faster
     return reduce_down(partial(xp.sum, dtype=getattr(xp, dtype.name)), X)
 
 

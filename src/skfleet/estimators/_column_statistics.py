@@ -325,6 +325,11 @@ def summarize(block: Block, fraction: float, check: Any) -> DataSummary:
     return DataSummary(*_target_statistics(block, with_x), samples)
 
 
+def summary_takes_whole(block: Block, *args: Any) -> bool:
+    """Return whether a block is summarised without copies of its rows."""
+    return _moments_kernel.supports(block.X, 1)
+
+
 def combine_summaries(a: DataSummary, b: DataSummary) -> DataSummary:
     labels = isinstance(a.targets, LabelCounts)
     merged = (combine_label_counts if labels else combine_target_sums)(a.targets, b.targets)

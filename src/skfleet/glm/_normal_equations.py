@@ -77,7 +77,8 @@ def _takes_whole(dtype: np.dtype | None, block: Block, *args: Any) -> bool:
     if not is_not_numpy(block.X) or dtype_of(block.X) != dtype:
         return False
     n_targets = 0 if block.y is None else 1 if len(block.y.shape) == 1 else block.y.shape[1]
-    return _cuda_gram.supports(block.X, n_targets + 1)
+    is_weighted = block.sample_weight is not None
+    return _cuda_gram.supports(block.X, n_targets + 1, weighted=is_weighted)
 
 
 class CrossProducts(NamedTuple):

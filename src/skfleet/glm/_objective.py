@@ -274,7 +274,7 @@ def _sums_by_kernel(
     """Return the sums by one launch that reads rows once, and products of rows by another."""
     center, columns = predictor.center, predictor.hessian_columns
     constants = [predictor.coef[0], predictor.constant, np.empty(0) if center is None else center]
-    copies = hessian and _hessian_copies(block.X, columns)
+    copies = hessian and _hessian_copies(block.X, predictor)
     sums = loss_sums(
         kernel,
         block.X,
@@ -296,9 +296,12 @@ def _sums_by_kernel(
     return gradient_sums._replace(hessian_sums=(second,))
 
 
-def _hessian_copies(X: Matrix, columns: np.ndarray | None) -> bool:
+def _hessian_copies(X: Matrix, predictor: LinearPredictor) -> bool:
     """Return whether a Hessian of rows on a device takes a scaled copy of them."""
-    return columns is not None or not _cuda_gram.supports(X, 0)
+    if predictor.hessian_columns is not None:
+        return True
+    is_centered = predictor.center is not None
+    return not _cuda_gram.supports(X, 0, centered=is_centered, weighted=True)
 
 
 def _gradient_takes_whole(
@@ -311,7 +314,7 @@ def _gradient_takes_whole(
 def _hessian_takes_whole(block: Block, predictor: LinearPredictor, *args: Any) -> bool:
     """Return whether kernels do, and multiply rows without copies."""
     is_read = _gradient_takes_whole(block, predictor, *args)
-    return is_read and not _hessian_copies(block.X, predictor.hessian_columns)
+    return is_read and not _hessian_copies(block.X, predictor)
 
 
 def _hessian_sums(X: Matrix, curve: Array, *, positive: bool) -> HessianSums:

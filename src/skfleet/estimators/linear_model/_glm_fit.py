@@ -32,6 +32,7 @@ from skfleet.estimators._column_statistics import (
     combine_summaries,
     concat_samples,
     summarize,
+    summary_takes_whole,
 )
 from skfleet.glm import (
     ClassEncoding,
@@ -95,7 +96,8 @@ def first_pass(
         rows = with_row_offsets(engine, rows)
         use_sample = use_sample and (engine.is_out_of_core(rows) or not _is_on_device(rows))
         fraction = _sample_size(rows) / max(rows.n_rows or 0, 1) if use_sample else 0.0
-        summary = map_reduce(engine, Reduction(summarize, combine_summaries), rows, fraction, check)
+        reduction = Reduction(summarize, combine_summaries, takes_whole=summary_takes_whole)
+        summary = map_reduce(engine, reduction, rows, fraction, check)
         rows = replace(rows, checked=True)
         scaling = _scaling(summary, rows.dtype, centred=fit_intercept and not rows.is_sparse)
         yield SummarizedData(engine, rows, summary, scaling)
