@@ -24,6 +24,8 @@ typedef long long Index;
 #define TILE (THREADS / LANES * ROWS)
 #define CHUNK (LANES * CENTERS)
 #define VECTOR (16 / (int)sizeof(REAL))
+// Numbers of a thread that are on their way to shared memory.
+#define AT_ONCE 16
 // An odd number of vectors: rows that are read at a time lie in different banks.
 #define STRIDE (WIDTH + VECTOR)
 
@@ -55,16 +57,26 @@ __device__ __forceinline__ void fetch(REAL *to, int n_to, const REAL *__restrict
     const bool known = column < width;
     const REAL shift = known && mean ? mean[first + column] : 0;
     const REAL otherwise = with_one && column == width;
-    int row = threadIdx.x / n_slots;
-    const REAL *at = from + (low + row) * d + first + column;
+    const REAL *at = from + (low + threadIdx.x / n_slots) * d + first + column;
     const Index jump = (Index)down * d;
-    to += row * STRIDE + column;
-#pragma unroll 8
-    for (; row < n_to; row += down, at += jump, to += down * STRIDE) {
-        REAL value = 0;
-        if (row < n_there)
-            value = known ? (*at - shift) * factor : otherwise;
-        *to = value;
+    to += threadIdx.x / n_slots * STRIDE + column;
+#pragma unroll 1
+    for (int row = threadIdx.x / n_slots; row < n_to; row += AT_ONCE * down) {
+        REAL values[AT_ONCE];
+        // All of them are on their way before one is waited for.
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+            values[i] = known && row + i * down < n_there ? at[i * jump] : 0;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            REAL value = known ? (values[i] - shift) * factor : otherwise;
+            if (row + i * down >= n_there)
+                value = 0;
+            if (row + i * down < n_to)
+                to[i * down * STRIDE] = value;
+        }
+        at += AT_ONCE * jump;
+        to += AT_ONCE * down * STRIDE;
     }
 }
 
@@ -260,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     int *tile_labels = (int *)(tile_weights + TILE);
     double *own_sums = (double *)(tile_labels + TILE);
 
-    const int AT_ONCE = 8;  // rows that are on their way
+    const int ROWS_AT_ONCE = 8;
     const int columns = d + 1;
     const int first = blockIdx.z * n_clusters;
     const int slot = threadIdx.x % n_columns, column = blockIdx.y * n_columns + slot;
@@ -276,18 +288,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
             tile_weights[i] = low + i < n && weights ? weights[low + i] : 1;
         }
         __syncthreads();
-        for (int row = 0; row < TILE && column < columns; row += AT_ONCE) {
-            int place[AT_ONCE];
-            double value[AT_ONCE];
+        for (int row = 0; row < TILE && column < columns; row += ROWS_AT_ONCE) {
+            int place[ROWS_AT_ONCE];
+            double value[ROWS_AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) {
+            for (int i = 0; i < ROWS_AT_ONCE; ++i) {
                 const int label = tile_labels[row + i];
                 const bool own = label >= 0 && label < n_clusters && (label & (n_groups - 1)) == group;
                 place[i] = own ? label * n_columns + slot : -1;
                 value[i] = own && column < d ? X[(low + row + i) * d + column] - shift : (REAL)1;
             }
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i)
+            for (int i = 0; i < ROWS_AT_ONCE; ++i)
                 if (place[i] >= 0)
                     own_sums[place[i]] += tile_weights[row + i] * value[i];
         }
