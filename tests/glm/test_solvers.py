@@ -132,3 +132,18 @@ def test_penalty():
     at_zero = penalty.kkt_violation(np.zeros(3), np.array([0.1, -0.4, 0.0]))
     np.testing.assert_allclose(at_zero, [0.1, 0, 0])
     np.testing.assert_allclose(penalty.kkt_violation(coef, -penalty.l1 * np.sign(coef)), 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_near_the_optimum_the_last_hessian_is_enough(seed):
+    rng = np.random.default_rng(seed)
+    A, target = rng.normal(size=(200, 6)), rng.normal(size=6)
+    counts = []
+    for reuse_near in (False, True):
+        objective = Softplus(A, target)
+        solution = _solve(newton, objective, _free(6), tol=1e-4, max_iter=50, reuse_near=reuse_near)
+        assert solution.converged
+        np.testing.assert_allclose(solution.coef, target, atol=1e-3)
+        counts.append((objective.n_hessians, objective.n_evaluations))
+    assert counts[1][0] < counts[0][0]
+    assert counts[1][1] <= counts[0][1] + 1

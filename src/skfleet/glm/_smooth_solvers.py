@@ -61,6 +61,8 @@ MAX_HALVINGS = 30
 # A Hessian is reused while steps reduce the gradient to this fraction: to the second one with so
 # many coefficients or more, of which a new Hessian takes several times as long as a gradient.
 NEWTON_REDUCTION_RATIO, WIDE_REDUCTION_RATIO, WIDE_COEF = 0.1, 0.5, 300
+# A step that promises to lower the value by no more than this fraction changes the Hessian little.
+NEAR_DECREMENT = 0.005
 # The same where the Hessian serves further penalties too.
 MAX_REDUCTION_RATIO = 0.5
 EPS = np.finfo(np.float64).eps
@@ -75,13 +77,15 @@ def newton(
     tol: float,
     max_iter: int,
     reuse_hessian: bool = False,
+    reuse_near: bool = False,
 ) -> Solution:
     """Minimise objective + penalty by Newton's method (Nocedal and Wright, 2006, section 3.3).
 
     Value, gradient and Hessian come from one evaluation, so the evaluation that finds a full step
     good enough is the next iteration's; only a step that must be halved costs another one. With
     `reuse_hessian`, for a start near the solution, evaluations do without the Hessian as long as
-    the last one, updated by the gradients (BFGS, section 6.1), serves. Stops when the largest entry
+    the last one, updated by the gradients (BFGS, section 6.1), serves; with `reuse_near`, from the
+    first step on that promises little. Stops when the largest entry
     of the gradient is at most `tol` times that at the null model, or when no step can lower the
     value by more than its own rounding. With a penalty, a step may lower the value by no more than
     `tol` times that either: losses and gradients of separable classes vanish together, long before
@@ -109,6 +113,7 @@ def newton(
         if converged or n_iter == max_iter:
             break
         logger.debug("newton %d: value %.15g, decrement %.3g", n_iter, current.value, decrement)
+        reuse_hessian |= reuse_near and decrement <= NEAR_DECREMENT * abs(current.value)
         # Halve the step until it lowers the value enough (Armijo).
         rounding = 8 * EPS * max(abs(current.value), np.finfo(np.float64).tiny)
         size = 1.0
@@ -135,7 +140,8 @@ def newton(
         # A reused Hessian must pay: it is dropped once a step does not cut the gradient as much.
         reduction_ratio = np.abs(trial.gradient).max() / np.abs(current.gradient).max()
         highest = NEWTON_REDUCTION_RATIO if len(coef) < WIDE_COEF else WIDE_REDUCTION_RATIO
-        reuse_hessian = reuse_hessian and bool(reduction_ratio <= highest)
+        if reuse_hessian and not reduction_ratio <= highest:
+            reuse_hessian = reuse_near = False
         current = trial
     return Solution(coef, n_iter, converged, "newton")
 
