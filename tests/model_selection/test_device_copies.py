@@ -23,10 +23,11 @@ from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import IncrementalPCA
-from skfleet.estimators.linear_model import Ridge, SGDClassifier, SGDRegressor
+from skfleet.estimators.linear_model import LogisticRegression, Ridge, SGDClassifier, SGDRegressor
 from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, cross_validate
 from skfleet.model_selection._adaptive import _data
 from skfleet.model_selection._dispatch import _array_api_scorer
+from skfleet.model_selection._dispatch._split_rows import TargetView
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1_200, 10))
@@ -404,3 +405,36 @@ def test_a_killed_gpu_worker_gets_the_rows_again(blocks):
         assert killed
         assert seen["pid"] not in killed
         assert seen["uploads"] == N_BLOCKS + 1
+
+
+@pytest.mark.parametrize("return_train_score", [False, True])
+@pytest.mark.parametrize("is_regression", [False, True])
+def test_targets_of_a_split_are_cut_once_for_all_candidates(
+    monkeypatch, fleet, return_train_score, is_regression
+):
+    cut, on_device = [], []
+    cut_targets = TargetView._cut
+
+    def counted(self, name, part):
+        targets = cut_targets(self, name, part)
+        cut.append(name)
+        on_device.append(is_not_numpy(targets))
+        return targets
+
+    monkeypatch.setattr(TargetView, "_cut", counted)
+    codes = (target > 0.3).astype(np.int32)
+    model, y = (Ridge(), target) if is_regression else (LogisticRegression(tol=1e-8), codes)
+    grid = {"fit_intercept": [True, False], "alpha" if is_regression else "C": [0.1, 1.0, 10.0]}
+    scoring = None if is_regression else "roc_auc"  # a scorer of the host
+    how = {"cv": 3, "scoring": scoring, "return_train_score": return_train_score}
+    here = GridSearchCV(model, grid, **how).fit(X, y)
+    there = GridSearchCV(on("cuda", model), grid, **how).fit(X, y)
+    same(there, here)
+    if return_train_score:
+        found, expected = (one.cv_results_["mean_train_score"] for one in (there, here))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    if not is_regression:
+        assert set(there.best_estimator_.classes_) == {0, 1}
+        n_batches = 6  # at most two of the batches of a split are on different workers
+        assert 3 <= cut.count("train") <= n_batches
+        assert any(on_device) == (not return_train_score)

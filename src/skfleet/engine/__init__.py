@@ -32,6 +32,7 @@ from skfleet.engine._gpu._estimator_device import (
     CandidateDevices,
     accepts_device_arrays,
     device_of,
+    takes_device_targets,
 )
 from skfleet.engine._gpu._remote import (
     call_method_on_gpu_worker,
@@ -163,6 +164,7 @@ __all__ = [
     "run_passes",
     "scatter_content",
     "share_passes",
+    "takes_device_targets",
     "thread_count",
     "to_cpu_estimator",
     "training_engine",

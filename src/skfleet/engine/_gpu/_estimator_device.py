@@ -103,6 +103,15 @@ def accepts_device_arrays(
     return accepted and device_library() is not None  # last: it may have to import CuPy
 
 
+def takes_device_targets(estimator: object, params: Mapping[str, object]) -> bool:
+    """Return whether an estimator, with these parameters, and all in it are of this package.
+
+    Those take targets on the GPU as well, where they are not sorted again by every check.
+    """
+    parts = (part for _, part in nested_estimators(estimator, deep_params(estimator, params)))
+    return all(type(part) is Pipeline or "skfleet" in libraries_of(part) for part in parts)
+
+
 def move_targets_to_device(
     estimator: object, X: object, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> tuple[list[object], dict[str, object]]:

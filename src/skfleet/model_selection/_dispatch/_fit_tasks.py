@@ -11,15 +11,12 @@ import numpy as np
 import sklearn
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
 
 from skfleet._array import is_not_numpy
 from skfleet._captured_output import OutputEvent, drain_output
 from skfleet._cluster import current_worker_address, is_cancelled
 from skfleet._config import config_context
 from skfleet._pipeline_steps import last_step
-from skfleet._sklearn_private import take_rows
-from skfleet.blocks import take_rows as take_device_rows
 from skfleet.engine import (
     DeviceCachedArray,
     Pickled,
@@ -33,8 +30,8 @@ from skfleet.model_selection._dispatch._claims import BatchClaims
 from skfleet.model_selection._dispatch._memory import process_of
 from skfleet.model_selection._dispatch._memory_gate import memory_allowance
 from skfleet.model_selection._dispatch._memory_of_steps import drop_memory
-from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
+from skfleet.model_selection._dispatch._split_rows import SplitRows
 from skfleet.model_selection._early_stopping._validation_rows import fit_and_score
 from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._paths._registry import SharedFitMember, writes_into_rows
@@ -130,7 +127,7 @@ def run_fits(
     """
     # All of these are kept while the following fits can use them, and replaced when one cannot.
     new_estimator = _estimator_factory(job.estimators)
-    split: _Split | None = None
+    split: SplitRows | None = None
     source, is_on_device = X, False
     shared_fit: SharedFitRun | None = None
     reason: str | None = None
@@ -153,7 +150,7 @@ def run_fits(
                 X = source.on_device() if goes_to_device else source.on_host()
             n_uses = sum(following.fold == fit.fold for following in fits[position:])
             is_shared = job.shares_rows and (n_uses > 1 or is_not_numpy(X))
-            split = _Split(fit.fold, X, *folds[fit.fold], is_shared=is_shared)
+            split = SplitRows(fit.fold, X, *folds[fit.fold], is_shared=is_shared)
         # The shared fit needs all values of its group before the first of them is fitted.
         if previous is None or not fit.shares_work_with(previous):
             may_share = job.shares_steps and not split.is_on_device
@@ -179,7 +176,7 @@ def run_fits(
         if has_failed:
             discard()
             # On rows of its own, and without what is shared: this fit is as it would be alone.
-            copied = _Split(fit.fold, X, *folds[fit.fold], is_shared=False)
+            copied = SplitRows(fit.fold, X, *folds[fit.fold], is_shared=False)
             with _driver_config(job, source):
                 result = _fit_and_score(job, fit, y, copied, new_estimator)
             # The copy serves the following fits where it was the remedy.
@@ -265,7 +262,7 @@ def _fit_and_score(
     job: JobSpec,
     fit: FitCall,
     y: Any,
-    split: _Split,
+    split: SplitRows,
     new_estimator: Callable[[int], Any],
     shared_fit: SharedFitRun | None = None,
     shared_prefix: _SharedPrefix | None = None,
@@ -290,6 +287,8 @@ def _fit_and_score(
     try:
         with numpy_responses(estimator) if split.is_on_device else nullcontext():
             rows = split.rows_for(estimator, is_written=is_written)
+            changed = fit.options.get("parameters") or {}
+            y = split.targets_for(estimator, changed, y, job.options)
             options = {**split.parts, **job.options, **fit.options}
             options |= {"parameters": parameters} if "parameters" in options else {}
             if split.is_on_device and "scorer" in options:
@@ -319,84 +318,6 @@ def _has_failed(result: Mapping[str, Any], error_score: Any) -> bool:
 def has_prefix_steps(estimator: Any) -> bool:
     """Return whether an estimator is a pipeline with preprocessing steps and without a memory."""
     return type(estimator) is Pipeline and len(estimator.steps) > 1 and estimator.memory is None
-
-
-class _Split:
-    """One split of the rows, for the fits that use it."""
-
-    def __init__(
-        self,
-        number: int,
-        X: Any,
-        train: Any,
-        test: Any,
-        validation: Any = None,
-        *,
-        is_shared: bool,
-    ) -> None:
-        self.number, self.is_shared = number, is_shared
-        # a copy: the parts of a view are known by their identity, and these rows may be the tested
-        self.validation = None if validation is None else np.array(validation)
-        self._X, self.is_on_device = X, is_not_numpy(X)
-        self.parts = {"train": train, "test": test}
-        self.steps = PipelineCache()
-        if is_shared:
-            self.parts = {name: np.asarray(part) for name, part in self.parts.items()}
-            parts = {**self.parts, "validation": self.validation}
-            self._view = SplitView(X, parts, self.steps)
-
-    @property
-    def was_read_only(self) -> bool:
-        """True if a fit may have failed because it wrote to shared rows."""
-        return self.is_shared and (self._view.is_read_only or self.steps.is_read_only)
-
-    def rows_for(self, estimator: Any, *, is_written: bool) -> Any:
-        """Return the rows for a fit: a view that caches the parts, or the rows themselves."""
-        # scikit-learn copies read-only parts silently, and would score rows as before the fit
-        if not self.is_shared or (is_written and not self.is_on_device):
-            return self._X
-        # scikit-learn checks the type of a precomputed kernel, and refuses a list
-        if not hasattr(self._X, "shape") and get_tags(estimator).input_tags.pairwise:
-            return self._X
-        return self._view
-
-
-class SplitView:
-    """Rows that scikit-learn is going to index by the parts of a split, each cut once.
-
-    scikit-learn indexes it as an array, since it has a shape and no ``iloc``, whatever the rows
-    are.
-    """
-
-    def __init__(self, X: Any, parts: Mapping[str, Any], steps: PipelineCache) -> None:
-        self._X, self._parts, self._steps = X, parts, steps
-        self._cache: dict[str, CachedRows] = {}
-        self.shape = getattr(X, "shape", None) or (len(X),)
-        self.ndim = len(self.shape)
-
-    @property
-    def is_read_only(self) -> bool:
-        """True if a part that was used is read-only."""
-        return any(cached.is_read_only for cached in self._cache.values())
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self._X, dtype=dtype)
-
-    def __getitem__(self, key: Any) -> Any:
-        indices = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
-        for name, part in self._parts.items():
-            if indices is part:
-                if name not in self._cache:
-                    take = take_device_rows if is_not_numpy(self._X) else take_rows
-                    self._cache[name] = CachedRows(take(self._X, part))
-                content = self._cache[name]
-                rows = content.copy()
-                self._steps.register(rows, name, 0, content)
-                return rows
-        return self._X[key]
 
 
 class FitReply(NamedTuple):
