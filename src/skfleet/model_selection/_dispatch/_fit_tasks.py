@@ -150,7 +150,8 @@ def run_fits(
                 X = source.on_device() if goes_to_device else source.on_host()
             n_uses = sum(following.fold == fit.fold for following in fits[position:])
             is_shared = job.shares_rows and (n_uses > 1 or is_not_numpy(X))
-            split = SplitRows(fit.fold, X, *folds[fit.fold], is_shared=is_shared)
+            copies = source.cache if isinstance(source, DeviceCachedArray) else None
+            split = SplitRows(fit.fold, X, *folds[fit.fold], is_shared=is_shared, copies=copies)
         # The shared fit needs all values of its group before the first of them is fitted.
         if previous is None or not fit.shares_work_with(previous):
             may_share = job.shares_steps and not split.is_on_device

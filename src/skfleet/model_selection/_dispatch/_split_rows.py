@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils import get_tags
 
-from skfleet._array import is_not_numpy, is_uploadable, to_device_of
+from skfleet._array import is_not_numpy, is_uploadable
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import take_rows as take_device_rows
-from skfleet.engine import takes_device_targets
+from skfleet.engine import DeviceArrayCache, takes_device_targets
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 
 
@@ -27,6 +27,7 @@ class SplitRows:
         validation: Any = None,
         *,
         is_shared: bool,
+        copies: DeviceArrayCache | None = None,
     ) -> None:
         self.number, self.is_shared = number, is_shared
         # a copy: the parts of a view are known by their identity, and these rows may be the tested
@@ -35,6 +36,7 @@ class SplitRows:
         self.parts = {"train": train, "test": test}
         self.steps = PipelineCache()
         self._target_views: dict[bool, SplitView] = {}
+        self._copies = copies
         if is_shared:
             self.parts = {name: np.asarray(part) for name, part in self.parts.items()}
             self._all_parts = {**self.parts, "validation": self.validation}
@@ -66,8 +68,8 @@ class SplitRows:
         is_ours = takes_device_targets(estimator, params)
         to_device = is_ours and not options.get("return_train_score")
         if to_device not in self._target_views:
-            rows = self._X if to_device else None
-            self._target_views[to_device] = TargetView(y, self._all_parts, rows)
+            copies = self._copies if to_device else None
+            self._target_views[to_device] = TargetView(y, self._all_parts, copies)
         return self._target_views[to_device]
 
 
@@ -116,12 +118,20 @@ class SplitView:
 
 
 class TargetView(SplitView):
-    """Targets on the host, of which those to train on go once to the device of rows, if given."""
+    """Targets on the host; those to train on are cut from a copy on the device, if there are any.
 
-    def __init__(self, y: Any, parts: Mapping[str, Any], rows: Any) -> None:
+    It is a copy of all targets, and stays with those of the rows.
+    """
+
+    def __init__(
+        self, y: np.ndarray, parts: Mapping[str, Any], copies: DeviceArrayCache | None
+    ) -> None:
         super().__init__(y, parts)
-        self._rows = rows
+        self._copies = copies
 
     def _cut(self, name: str, part: Any) -> Any:
-        targets = super()._cut(name, part)
-        return to_device_of(targets, self._rows) if name == "train" else targets
+        if name == "train" and self._copies is not None:
+            on_device = self._copies.get("targets", self._X)
+            if is_not_numpy(on_device):
+                return take_device_rows(on_device, part)
+        return super()._cut(name, part)
