@@ -17,7 +17,8 @@
 // H100 SXM. The rows are 2 GB, 0.6 ms at 3.35 TB/s, while the other block of a multiprocessor
 // multiplies. For sm_90, 416 of the 444 instructions of the inner loop are FFMA. With padding (104
 // centres, 52 columns), loading, comparing and summing up a tile takes some 7,800 instructions of a
-// warp, 5,000 of which are the floor's: 2.4 ms are to be expected, and have not been measured.
+// warp, 5,000 of which are the floor's: 2.4 ms are to be expected. An H200 took 7.0 ms when each load of
+// a thread waited for the one before; with those that do not, it has not been measured.
 
 typedef long long Index;
 
