@@ -9,6 +9,7 @@ import importlib
 import os
 import random
 import re
+import shutil
 import sys
 import threading
 from collections import defaultdict
@@ -284,6 +285,14 @@ def device(request, monkeypatch):
 
     monkeypatch.setenv(DEVICE_VARIABLE, request.param)
     return request.param
+
+
+@pytest.fixture(scope="module")
+def kernel_folder(tmp_path_factory):
+    """A folder for CUDA kernels that are compiled for the host."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    return tmp_path_factory.mktemp("kernels")
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import shutil
 import subprocess
 import sys
 import types
-from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_kernels import Kernels
+from emulated_kernels import Emulator
 from sklearn.base import clone
 
 from skfleet import _cuda, _cuda_gram, _linalg
@@ -23,33 +23,22 @@ from skfleet.estimators.linear_model import Ridge
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    folder = tmp_path_factory.mktemp("kernels")
-
-    @cache
-    def kernels(source):
-        library = folder / f"{abs(hash(source))}.so"
-        return Kernels(files(source.package) / source.file, source.options, library)
-
-    return kernels
+def compiled(kernel_folder):
+    return Emulator(kernel_folder, Path(_cuda_gram.__file__).with_name("gram.cu"))
 
 
 @pytest.fixture(params=[False, True], ids=["in order", "in reverse"])
 def emulator(request, compiled, monkeypatch):
-    launched = []
-
     def launch(source, name, grid, n_threads, args, *, shared=0):
-        launched.append((name, grid, n_threads, shared))
-        compiled(source).launch(name, grid, n_threads, shared, args, is_reversed=request.param)
+        compiled.launched.append(name)
+        compiled.run(source.options, name, grid, n_threads, shared, args)
 
+    compiled.begin().reversed = request.param
     monkeypatch.setattr(_cuda, "launch", launch)
     limits = DeviceLimits(2, 227 * 1024, 228 * 1024)
-    monkeypatch.setattr(_cuda_gram, "device_limits", lambda number: limits)
-    monkeypatch.setattr(_cuda_gram, "device_number", lambda x: 0)
+    monkeypatch.setattr(_cuda_gram, "limits", lambda x: limits)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
-    return launched
+    return compiled
 
 
 def whole_numbers(n, d, m, dtype):
@@ -77,7 +66,7 @@ def test_products_are_exact_on_whole_numbers(emulator, monkeypatch, shape, dtype
     product, cross = _cuda_gram.products(X, shift, factor, V)
     np.testing.assert_array_equal(product, Z.T @ Z)
     np.testing.assert_array_equal(cross, Z.T @ V if m else np.zeros((d, 0)))
-    assert [name for name, *_ in emulator] == ["gram", "collect"]
+    assert emulator.launched == ["gram", "collect"]
     assert product.dtype == np.float64
 
 

@@ -52,6 +52,11 @@ def device_number(x: Any) -> int:
     return int(x.device.id)
 
 
+def limits(x: Any) -> DeviceLimits:
+    """Return the limits of the CUDA device of an array."""
+    return device_limits(device_number(x))
+
+
 @cache
 def _module(source: CudaSource) -> Any:
     """Return the compiled source; CuPy compiles it at its first launch on each device."""

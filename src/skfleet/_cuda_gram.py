@@ -10,7 +10,7 @@ import numpy as np
 
 from skfleet import _cuda
 from skfleet._array import asarray_like, dtype_of, namespace, to_host
-from skfleet._cuda import CudaSource, device_limits, device_number
+from skfleet._cuda import CudaSource, device_number, limits
 
 # Benchmarks switch this off to compare the kernel with products of matrices.
 ENABLED = True
@@ -103,7 +103,7 @@ def products(X: Any, shift: Any, factor: Any, V: Any) -> tuple[Any, Any]:
     xp, (n, d) = namespace(X), X.shape
     m = 0 if V is None else int(V.shape[1])
     constants = GramConstants(dtype_of(X), int(d), m, shift is not None, factor is not None)
-    n_blocks = constants.n_blocks(n, device_limits(device_number(X)).n_processors)
+    n_blocks = constants.n_blocks(n, limits(X).n_processors)
     source, on_device = constants.source, array_api_compat.device(X)
     sums = xp.empty((n_blocks, constants.n_numbers), dtype=xp.float64, device=on_device)
     every = xp.empty((d + m, d + m), dtype=xp.float64, device=on_device)

@@ -4,12 +4,11 @@ import shutil
 import subprocess
 import sys
 import types
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_kernels import Kernels
+from emulated_kernels import Emulator
 
 from skfleet import config_context
 from skfleet._array import is_not_numpy, to_host, tree_to_host
@@ -36,44 +35,27 @@ H100 = DeviceLimits(2, 227 * 1024, 228 * 1024)
 SMALL = DeviceLimits(1, 99 * 1024, 100 * 1024)  # where fewer sums fit beside rows
 
 
-class Emulator:
-    """Runs the kernels on the host."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.kernels = cache(self._kernels)
-        self.reversed = False
-        self.launched = []
-
-    def _kernels(self, build):
-        library = self.folder / f"{build.itemsize}-{build.centers}.so"
-        return Kernels(SOURCE, build.options, library)
+class KMeansEmulator(Emulator):
+    """Takes the place of `launch`."""
 
     def launch(self, build, name, grid, shared, args):
-        args = [getattr(arg, "_array", arg) for arg in args]
         self.launched.append((name, grid, shared))
-        self.kernels(build).launch(
-            name, grid, _cuda_kernel.THREADS, shared, args, is_reversed=self.reversed
-        )
+        self.run(build.options, name, grid, _cuda_kernel.THREADS, shared, args)
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("kernels"))
+def compiled(kernel_folder):
+    return KMeansEmulator(kernel_folder, SOURCE)
 
 
 @pytest.fixture
 def emulator(compiled, monkeypatch):
-    compiled.launched.clear()
-    compiled.reversed = False
     monkeypatch.setattr(_cuda_kernel, "launch", compiled.launch)
     monkeypatch.setattr(_cuda_kernel, "limits", lambda x: H100)
     monkeypatch.setattr(
         _cuda_kernel, "BLOCKS_PER_PROCESSOR", 1
     )  # so that blocks have several tiles
-    return compiled
+    return compiled.begin()
 
 
 def whole_numbers(n, d, k, dtype, seed=0):

@@ -4,12 +4,11 @@ import shutil
 import subprocess
 import sys
 import types
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_kernels import Kernels
+from emulated_kernels import Emulator
 
 from skfleet._cuda import DeviceLimits
 from skfleet.estimators import _moments_kernel
@@ -20,40 +19,24 @@ H100 = DeviceLimits(132, 227 * 1024, 228 * 1024)
 SMALL = DeviceLimits(1, 99 * 1024, 100 * 1024)
 
 
-class Emulator:
-    """Runs the kernels on the host."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.kernels = cache(self._kernels)
-        self.reversed = False
-        self.launched = []
-
-    def _kernels(self, itemsize):
-        library = self.folder / f"moments-{itemsize}.so"
-        return Kernels(SOURCE, _moments_kernel.source(itemsize).options, library)
+class MomentsEmulator(Emulator):
+    """Takes the place of `launch`."""
 
     def launch(self, itemsize, name, grid, n_threads, shared, args):
         self.launched.append((name, grid, n_threads))
-        self.kernels(itemsize).launch(
-            name, grid, n_threads, shared, args, is_reversed=self.reversed
-        )
+        self.run(_moments_kernel.source(itemsize).options, name, grid, n_threads, shared, args)
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("kernels"))
+def compiled(kernel_folder):
+    return MomentsEmulator(kernel_folder, SOURCE)
 
 
 @pytest.fixture
 def emulator(compiled, monkeypatch):
-    compiled.launched.clear()
-    compiled.reversed = False
     monkeypatch.setattr(_moments_kernel, "launch", compiled.launch)
     monkeypatch.setattr(_moments_kernel, "limits", lambda x: SMALL)
-    return compiled
+    return compiled.begin()
 
 
 def whole_numbers(n, d, k, dtype, seed=0):

@@ -5,12 +5,11 @@ import subprocess
 import sys
 import types
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_kernels import Kernels
+from emulated_kernels import Emulator
 
 from skfleet import _cuda_gram
 from skfleet._array import to_host
@@ -35,40 +34,25 @@ SHAPES = [(1, 1), (1, 5), (5, 2), (900, 1), (700, 3), (301, 17), (257, 33), (130
 WITHOUT_LIMIT = 10**9
 
 
-class Emulator:
-    """Runs the kernels on the host."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.kernels = cache(self._kernels)
-        self.reversed = False
-        self.launched = []
-
-    def _kernels(self, build):
-        library = self.folder / f"{abs(hash(build))}.so"
-        return Kernels(SOURCE, build.options, library)
+class LossEmulator(Emulator):
+    """Takes the place of `launch`."""
 
     def launch(self, build, name, grid, args):
         self.launched.append((name, grid))
-        threads, kernels = _loss_kernel.THREADS, self.kernels(build)
-        kernels.launch(name, grid, threads, build.shared, args, is_reversed=self.reversed)
+        self.run(build.options, name, grid, _loss_kernel.THREADS, build.shared, args)
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("kernels"))
+def compiled(kernel_folder):
+    return LossEmulator(kernel_folder, SOURCE)
 
 
 @pytest.fixture
 def emulator(compiled, monkeypatch):
-    compiled.launched.clear()
-    compiled.reversed = False
     monkeypatch.setattr(_loss_kernel, "launch", compiled.launch)
     monkeypatch.setattr(_loss_kernel, "limits", lambda x: SMALL)
     monkeypatch.setattr(_loss_kernel, "BLOCKS_PER_PROCESSOR", 2)  # so that warps have several turns
-    return compiled
+    return compiled.begin()
 
 
 def problem(n, d, dtype, loss, *, seed=0):

@@ -3,12 +3,11 @@
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_kernels import Kernels
+from emulated_kernels import Emulator
 
 from skfleet._cuda import DeviceLimits
 from skfleet.estimators import SGDClassifier, SGDRegressor
@@ -29,40 +28,24 @@ H100 = DeviceLimits(132, 227 * 1024, 228 * 1024)
 SMALL = DeviceLimits(1, 40 * 1024, 48 * 1024)  # where no batch is staged
 
 
-class Emulator:
-    """Runs the kernels on the host."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.kernels = cache(self._kernels)
-        self.reversed = False
-        self.launched = []
-
-    def _kernels(self, build):
-        library = self.folder / f"{'-'.join(map(str, build))}.so"
-        return Kernels(SOURCE, build.options, library)
+class DescentEmulator(Emulator):
+    """Takes the place of `launch`."""
 
     def launch(self, build, name, grid, shared, args):
         self.launched.append((name, grid, build.is_staged))
-        self.kernels(build).launch(
-            name, grid, _sgd_kernel.THREADS, shared, args, is_reversed=self.reversed
-        )
+        self.run(build.options, name, grid, _sgd_kernel.THREADS, shared, args)
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    return Emulator(tmp_path_factory.mktemp("kernels"))
+def compiled(kernel_folder):
+    return DescentEmulator(kernel_folder, SOURCE)
 
 
 @pytest.fixture
 def emulator(compiled, monkeypatch):
-    compiled.launched.clear()
-    compiled.reversed = False
     monkeypatch.setattr(_sgd_kernel, "launch", compiled.launch)
     monkeypatch.setattr(_sgd_kernel, "limits", lambda x: H100)
-    return compiled
+    return compiled.begin()
 
 
 def configured(loss, **settings):

@@ -10,7 +10,7 @@ from array_api_compat import device
 
 from skfleet import _cuda
 from skfleet._array import FLOAT64, INT64, asarray_like, astype, dtype_of, namespace, to_host
-from skfleet._cuda import CudaSource, DeviceLimits, device_limits
+from skfleet._cuda import CudaSource, DeviceLimits, device_limits, limits
 
 # Benchmarks switch this off to compare the kernel with array operations.
 ENABLED = True
@@ -92,11 +92,6 @@ def supports(X: Any, k: int = 0) -> bool:
     # labels differ from piece to piece: one test for several numbers of them
     k = 1 << (k - 1).bit_length() if k else 0
     return self_test_passes(dtype_of(X), int(X.shape[1]), k, X.device.id)
-
-
-def limits(x: Any) -> DeviceLimits:
-    """Return the limits of the CUDA device of an array."""
-    return device_limits(x.device.id)
 
 
 def launch(

@@ -10,7 +10,7 @@ from array_api_compat import device
 
 from skfleet import _cuda
 from skfleet._array import asarray_like, dtype_of, namespace, to_host
-from skfleet._cuda import CudaSource, DeviceLimits, device_limits
+from skfleet._cuda import CudaSource, DeviceLimits, limits
 from skfleet.glm._losses import BinaryLogistic, SquaredError, Tweedie
 
 # Benchmarks and tests switch this off to compare the kernel with array operations.
@@ -125,11 +125,6 @@ def kernel_constants(X: Any, loss: Any, *, centered: bool) -> LossConstants | No
         return None
     build = LossConstants.of(dtype_of(X), int(X.shape[1]), loss, centered=centered)
     return build if build is not None and self_test_passes(build, loss, X.device.id) else None
-
-
-def limits(x: Any) -> DeviceLimits:
-    """Return the limits of the CUDA device of an array."""
-    return device_limits(x.device.id)
 
 
 def launch(build: LossConstants, name: str, grid: tuple[int, int, int], args: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from skfleet import _cuda
 from skfleet._array import asarray_like, astype, dtype_of, is_floating, namespace, to_host
-from skfleet._cuda import CudaSource, DeviceLimits, device_limits
+from skfleet._cuda import CudaSource, DeviceLimits, device_limits, limits
 from skfleet._typing import Array
 from skfleet.glm._sgd_config import SGDConfig, SGDTargets, SGDWeights
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES
@@ -99,11 +99,6 @@ def supports(X: Any, targets: SGDTargets, config: SGDConfig) -> bool:
         return False
     rate = "constant" if config.learning_rate == "adaptive" else config.learning_rate
     return self_test_passes(dtype_of(X), d, config.loss, rate, launches.capacity, number)
-
-
-def limits(x: Any) -> DeviceLimits:
-    """Return the limits of the CUDA device of an array."""
-    return device_limits(x.device.id)
 
 
 def launch(

@@ -51,6 +51,38 @@ class Kernels:
         assert problem is None, problem.decode()
 
 
+class Emulator:
+    """Runs the kernels of a source, compiled once for each set of compile-time constants."""
+
+    def __init__(self, folder: Path, source: Path) -> None:
+        self.folder, self.source = folder, source
+        self.compiled: dict[tuple[str, ...], Kernels] = {}
+        self.begin()
+
+    def begin(self) -> Emulator:
+        """Forget what was launched, and let threads run in their order."""
+        self.launched: list[Any] = []
+        self.reversed = False
+        return self
+
+    def run(
+        self,
+        options: tuple[str, ...],
+        name: str,
+        grid: tuple[int, int, int],
+        n_threads: int,
+        shared: int,
+        args: Sequence[Any],
+    ) -> None:
+        """Run a kernel that is compiled with options."""
+        if options not in self.compiled:
+            library = self.folder / f"{self.source.stem}-{len(self.compiled)}.so"
+            self.compiled[options] = Kernels(self.source, options, library)
+        args = [getattr(arg, "_array", arg) for arg in args]  # array_api_strict's
+        kernels = self.compiled[options]
+        kernels.launch(name, grid, n_threads, shared, args, is_reversed=self.reversed)
+
+
 def _as_cuda_takes_it(arg: Any, kind: str) -> np.ndarray:
     """Check an argument against the type of its parameter; return its bits."""
     if isinstance(arg, np.ndarray):

@@ -10,7 +10,7 @@ from array_api_compat import device
 
 from skfleet import _cuda
 from skfleet._array import asarray_like, dtype_of, namespace, to_host
-from skfleet._cuda import CudaSource, DeviceLimits, device_limits, device_number
+from skfleet._cuda import CudaSource, DeviceLimits, device_limits, device_number, limits
 
 # Benchmarks switch this off to compare the kernel with matrix products.
 ENABLED = True
@@ -142,11 +142,6 @@ def supports(X: Any, k: int) -> bool:
     if not ENABLED or not _cuda.is_kernel_matrix(X):
         return False
     return self_test_passes(dtype_of(X), k, int(X.shape[1]), device_number(X))
-
-
-def limits(x: Any) -> DeviceLimits:
-    """Return the limits of the CUDA device of an array."""
-    return device_limits(device_number(x))
 
 
 def launch(
