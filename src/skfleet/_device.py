@@ -184,6 +184,16 @@ def _copy_stream(device_id: int) -> Any:
     return cupy.cuda.Stream(non_blocking=True)
 
 
+def free_page_locked() -> None:
+    """Give page-locked memory that no copy uses back to the system; CuPy keeps what it once took.
+
+    It copies spilled arrays by as much memory as they have.
+    """
+    library = device_library()
+    if library is not None and library.is_cupy:
+        import_module("cupy").get_default_pinned_memory_pool().free_all_blocks()
+
+
 def to_device(x: Any) -> Any:
     """Return numbers on the host as an array on this process's device; others are not changed."""
     if not is_uploadable(x):

@@ -4,6 +4,7 @@ import gc
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -186,3 +187,18 @@ def test_what_has_one_name_has_the_same_copies_until_the_last_goes():
     del model
     gc.collect()
     assert cached_bytes() == 0
+
+
+def test_page_locked_memory_goes_back_when_a_search_ends(device, monkeypatch):
+    if device:
+        pytest.skip("of CuPy alone")
+    import cupy
+
+    freed = []
+    pool = SimpleNamespace(free_all_blocks=lambda: freed.append(True))
+    monkeypatch.setattr(cupy, "get_default_pinned_memory_pool", lambda: pool)
+    copies = DeviceArrayCache()
+    copies.get("X", ARRAYS[0])
+    assert not freed
+    copies.close()
+    assert freed == [True]

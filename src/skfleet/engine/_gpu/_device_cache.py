@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from skfleet._array import is_uploadable
-from skfleet._device import device_memory_available, to_device
+from skfleet._device import device_memory_available, free_page_locked, to_device
 
 if TYPE_CHECKING:
     from skfleet.engine._dask._serialize import Pickled
@@ -91,6 +91,7 @@ class DeviceArrayCache:
         with _lock:
             self._is_closed = True
             self._entries.clear()
+        free_page_locked()
 
     def __reduce__(self) -> tuple[object, ...]:
         return _lookup, (self._name,)
