@@ -38,7 +38,7 @@ from skfleet.estimators.linear_model import (
 )
 from skfleet.estimators.mixture import GaussianMixture
 from skfleet.exceptions import PlacementError
-from skfleet.model_selection import HyperbandSearchCV
+from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, cross_val_score
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -304,3 +304,28 @@ def test_rows_larger_than_the_workers_memory_are_streamed(mixed_fleet):
         model = LogisticRegression(device="cuda").fit(rows, labels)
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-4, atol=1e-4)
     assert host_to_device_transfers.n_arrays - before > 4
+
+
+def test_targets_and_weights_on_a_device_come_to_rows_on_the_host(device):
+    weight, codes = counts / counts.max(), (labels == "yes").astype(int)
+    expected = Ridge().fit(X, target, weight)
+    y, w = _device.to_device(target), _device.to_device(weight)
+    np.testing.assert_allclose(Ridge().fit(X, y, w).coef_, expected.coef_)
+    expected = LogisticRegression().fit(X, codes)
+    found = LogisticRegression().fit(X, _device.to_device(codes))
+    np.testing.assert_allclose(found.coef_, expected.coef_)
+
+
+def test_searches_bring_rows_on_a_device_to_the_host(device, mixed_fleet):
+    codes = (labels == "yes").astype(int)
+    rows, y = _device.to_device(X), _device.to_device(codes)
+    grid, how = {"C": [0.1, 1.0]}, {"cv": 3, "n_jobs": 2}
+    expected = GridSearchCV(LogisticRegression(), grid, **how).fit(X, codes)
+    with mixed_fleet.as_current():
+        found = GridSearchCV(LogisticRegression(), grid, **how).fit(rows, y)
+        scores = cross_val_score(LogisticRegression(), rows, y, cv=3)
+    for name in ("mean_test_score", "param_C"):
+        assert list(found.cv_results_[name]) == list(expected.cv_results_[name])
+    np.testing.assert_allclose(
+        scores, cross_val_score(LogisticRegression(), X, codes, cv=3), rtol=1e-12
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skfleet._array import is_not_numpy, to_device_of
+from skfleet._array import is_not_numpy, to_device_of, to_host_if_array
 from skfleet._doc_link import DocumentationLink
 from skfleet._validation import (
     check_block,
@@ -102,6 +102,8 @@ class FleetEstimator(FitProgressMixin, DocumentationLink, BaseEstimator):
         X, checked_y = self._validate_local(X, y, reset=reset, **check)
         warn_of_trip(X, y, sample_weight)
         y = checked_y
+        if not is_not_numpy(X):
+            sample_weight = to_host_if_array(sample_weight)
         sample_weight = check_sample_weight(sample_weight, X.shape[0])
         return row_blocks(X, to_device_of(y, X), to_device_of(sample_weight, X))
 
@@ -135,6 +137,7 @@ class FleetEstimator(FitProgressMixin, DocumentationLink, BaseEstimator):
             self._check_n_columns(np.empty((0, *X.shape[1:])), y, reset=reset)
             check_block(Block(X))
             return X, None if y is _NO_TARGET else y
+        y = to_host_if_array(y)
         check_numeric(X, on_dask=False)
         X = with_pandas_text(X)
         settings = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": reset}

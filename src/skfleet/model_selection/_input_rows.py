@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
+from skfleet._array import to_host_if_array
 from skfleet._pipeline_steps import n_blockwise_steps
 from skfleet.blocks import (
     Block,
@@ -74,7 +75,7 @@ def place_rows(
     """Compute Dask collections, unless the estimator is fitted on them blockwise.
 
     Targets of classifiers, and the parameters named as labels, are computed in any case, for the
-    splitter.
+    splitter. Arrays on a device come to the host.
     """
     is_blockwise = is_lazy(X) and n_blockwise_steps(estimator) > 0
     if is_blockwise and not getattr(joblib_backend(), "supports_fit_planning", False):
@@ -86,6 +87,8 @@ def place_rows(
         if is_lazy(X):
             check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
         X, y, *values = compute_together(X, y, *params.values())
+        # arrays on a device too: splits are made here, and workers may have another device
+        X, y, *values = map(to_host_if_array, (X, y, *values))
         return with_pandas_text(X), y, dict(zip(params, values, strict=True))
     arrays = {"X": X, "y": y, **params}
     lazy = [name for name, value in arrays.items() if is_lazy(value)]
