@@ -204,11 +204,12 @@ def cross_products(block: Block, y: Array, w: Array | None) -> CrossProducts:
         sampled = X[:: block.n_rows // SAMPLED_ROWS | 1, ...]
     x_mean = column_sums(sampled, None if w is None else astype(w, dtype))
     x_mean = x_mean / (sampled.shape[0] if w is None else divisor)
-    y_mean: Any = (sums_down(y) if w is None else w @ y) / divisor
+    total = column_sums if is_not_numpy(X) else sums_down
+    y_mean: Any = (total(y) if w is None else w @ y) / divisor
     # Products about zero lose the digits by which means exceed deviations.
     y = y - y_mean
     wy: Any = y if w is None else y * w[:, None]
-    yy = sums_down(wy * y)
+    yy = total(wy * y)
     if is_sparse(X):
         # Centring would fill sparse rows, so the means are taken off their product.
         product = add_outer(gram(X, w), -weight, x_mean, x_mean)
