@@ -185,7 +185,7 @@ def _copy_stream(device_id: int) -> Any:
 
 
 def free_page_locked() -> None:
-    """Give page-locked memory that no copy uses back to the system; CuPy keeps what it once took.
+    """Free page-locked memory that no copy uses; CuPy keeps what it once took.
 
     It copies spilled arrays by as much memory as they have.
     """
