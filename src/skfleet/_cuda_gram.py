@@ -19,8 +19,8 @@ MAX_COLUMNS = 128
 # Rows in shared memory at once, rows that are loaded from there together, and rows that are summed
 # in their own type.
 ROWS, UNROLL, FLUSH = 16, 4, 2048
-# Threads of a multiprocessor by the size of a float, and rows that a block has at least. For fewer
-# threads an H200 took a fifth longer, and more have too few registers.
+# Threads of a multiprocessor by the size of a float, and rows that a block has at least. In a trial
+# on an H200 fewer threads took a fifth longer; more have too few registers.
 THREADS_PER_PROCESSOR, MIN_ROWS = {4: 400, 8: 800}, 8 * ROWS
 
 

@@ -198,9 +198,8 @@ def column_sums(X: Any, weights: Any = None) -> Any:
         return np.asarray(transposed(X) @ weights, dtype=np.float64).ravel()
     if weights is not None:
         return astype(weights @ X, FLOAT64)
-    if (
-        dtype_of(X) == FLOAT64
-    ):  # several times faster than a sum, by a rounding that columns differ in
+    # Several times faster than a sum; equal columns may be rounded differently.
+    if dtype_of(X) == FLOAT64:
         return namespace(X).ones(X.shape[0], dtype=X.dtype, device=device(X)) @ X
     if not is_not_numpy(X) and X.dtype == np.float32:
         return _float32_sums(X)

@@ -15,7 +15,7 @@ import numpy as np
 # the next array of that size. Larger arrays than this go through staging buffers instead.
 MAX_PINNED_BYTES = 2**20
 BUFFER_BYTES = 32 * 2**20
-# Threads that fill a buffer: with 2, 4 and 8 an H200 got 14, 24 and 27 GB/s.
+# Threads that fill a buffer: in a trial with 2, 4 and 8 an H200 got 14, 24 and 27 GB/s.
 N_COPY_THREADS = min(8, os.cpu_count() or 1)
 
 

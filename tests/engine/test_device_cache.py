@@ -189,9 +189,8 @@ def test_what_has_one_name_has_the_same_copies_until_the_last_goes():
     assert cached_bytes() == 0
 
 
+@pytest.mark.parametrize("device", [pytest.param("", marks=pytest.mark.gpu)], indirect=True)
 def test_page_locked_memory_goes_back_when_a_search_ends(device, monkeypatch):
-    if device:
-        pytest.skip("of CuPy alone")
     import cupy
 
     freed = []

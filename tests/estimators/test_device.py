@@ -329,3 +329,22 @@ def test_searches_bring_rows_on_a_device_to_the_host(device, mixed_fleet):
     np.testing.assert_allclose(
         scores, cross_val_score(LogisticRegression(), X, codes, cv=3), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[1] is not None], ids=_name)
+def test_targets_on_a_device_are_those_of_the_host(case, device):
+    model, y, _ = case
+    if y.dtype.kind not in "if":
+        y = (labels == "yes").astype(int)
+    expected = clone(model).fit(X, y)
+    assert_same(clone(model).fit(_device.to_device(X), _device.to_device(y)), expected)
+
+
+@pytest.mark.parametrize("wrapped", [BlockwiseVotingClassifier, Incremental])
+def test_wrappers_take_targets_on_a_device(wrapped, device):
+    y = (labels == "yes").astype(int)
+    model = wrapped(SGDClassifier(max_iter=5, tol=None, random_state=0))
+    expected = clone(model).fit(X, y).predict(X)
+    found = model.fit(_device.to_device(X), _device.to_device(y))
+    np.testing.assert_array_equal(found.predict(X), expected)
+    np.testing.assert_array_equal(found.classes_, [0, 1])

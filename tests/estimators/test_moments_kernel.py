@@ -263,18 +263,3 @@ def test_kernel_reaches_rows_beyond_31_bits():
     found = row_sums(X, k=1)
     np.testing.assert_array_equal(found.by_label.get()[0], [3.0] * d + [n, n])
     np.testing.assert_allclose(found.moments.get()[1], 3 / n, rtol=1e-12)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("order", ["contiguous", "columns", "strided", "integers"])
-def test_kernel_is_only_for_rows_one_after_the_other(order):
-    import cupy
-
-    X = cupy.random.default_rng(0).standard_normal((300, 6), dtype=cupy.float32)
-    X = {
-        "contiguous": X,
-        "columns": cupy.asfortranarray(X),
-        "strided": X[::2],
-        "integers": X.astype(cupy.int32),
-    }[order]
-    assert _moments_kernel.supports(X) == (order == "contiguous")

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from joblib import parallel_config
 from sklearn.base import clone
+from sklearn.linear_model import Ridge as HostRidge
 from sklearn.pipeline import make_pipeline
 
 from skfleet import Fleet
 from skfleet._array import is_not_numpy
-from skfleet._device import DEVICE_VARIABLE, host_to_device_transfers
+from skfleet._device import DEVICE_VARIABLE, host_to_device_transfers, to_device
 from skfleet.engine import device_responses
 from skfleet.engine._gpu import _device_cache
 from skfleet.engine._gpu._device_cache import cached_bytes
@@ -26,8 +27,8 @@ from skfleet.estimators.decomposition import IncrementalPCA
 from skfleet.estimators.linear_model import LogisticRegression, Ridge, SGDClassifier, SGDRegressor
 from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, cross_validate
 from skfleet.model_selection._adaptive import _data
-from skfleet.model_selection._dispatch import _array_api_scorer
-from skfleet.model_selection._dispatch._split_rows import TargetView
+from skfleet.model_selection._dispatch import _array_api_scorer, _pipeline_cache
+from skfleet.model_selection._dispatch._split_rows import SplitRows, TargetView
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1_200, 10))
@@ -441,3 +442,15 @@ def test_targets_to_train_on_are_cut_on_the_device(
         assert 3 <= cut.count("train") <= 18
         assert any(on_device) == (not return_train_score)
     assert_nothing_is_held()
+
+
+def test_targets_that_fits_of_a_split_have_together_are_read_only(device, monkeypatch):
+    monkeypatch.setattr(_pipeline_cache, "MMAP_THRESHOLD", 0)
+    train, test = np.arange(800), np.arange(800, 1_200)
+    split = SplitRows(0, to_device(X), train, test, is_shared=True)
+    targets = split.targets_for(HostRidge(), {}, target, {"scorer": None})
+    assert not split.was_read_only
+    part = targets[split.parts["train"]]
+    np.testing.assert_array_equal(part, target[train])
+    assert not part.flags.writeable
+    assert split.was_read_only

@@ -10,7 +10,7 @@ from array_api_compat import device
 
 from skfleet import _cuda
 from skfleet._array import FLOAT64, INT64, asarray_like, astype, dtype_of, namespace, to_host
-from skfleet._cuda import CudaSource, DeviceLimits, device_limits, limits
+from skfleet._cuda import CudaSource, DeviceLimits, device_limits, device_number, limits
 
 # Benchmarks switch this off to compare the kernel with array operations.
 ENABLED = True
@@ -91,7 +91,7 @@ def supports(X: Any, k: int = 0) -> bool:
         return False
     # labels differ from piece to piece: one test for several numbers of them
     k = 1 << (k - 1).bit_length() if k else 0
-    return self_test_passes(dtype_of(X), int(X.shape[1]), k, X.device.id)
+    return self_test_passes(dtype_of(X), int(X.shape[1]), k, device_number(X))
 
 
 def launch(
@@ -168,10 +168,7 @@ def row_sums(
 
 def _vector(values: Any, dtype: np.dtype) -> Any:
     """Return numbers of rows as the kernel takes them: of a type, and one after the other."""
-    if values is None:
-        return None
-    values = astype(values, dtype)
-    return values if values.flags.c_contiguous else values.copy()
+    return None if values is None else namespace(values).ascontiguousarray(astype(values, dtype))
 
 
 @cache

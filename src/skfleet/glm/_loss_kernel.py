@@ -10,7 +10,7 @@ from array_api_compat import device
 
 from skfleet import _cuda
 from skfleet._array import asarray_like, dtype_of, namespace, to_host
-from skfleet._cuda import CudaSource, DeviceLimits, limits
+from skfleet._cuda import CudaSource, DeviceLimits, device_number, limits
 from skfleet.glm._losses import BinaryLogistic, SquaredError, Tweedie
 
 # Benchmarks and tests switch this off to compare the kernel with array operations.
@@ -124,7 +124,7 @@ def kernel_constants(X: Any, loss: Any, *, centered: bool) -> LossConstants | No
     if not ENABLED or not _cuda.is_kernel_matrix(X):
         return None
     build = LossConstants.of(dtype_of(X), int(X.shape[1]), loss, centered=centered)
-    return build if build is not None and self_test_passes(build, loss, X.device.id) else None
+    return build if build is not None and self_test_passes(build, loss, device_number(X)) else None
 
 
 def launch(build: LossConstants, name: str, grid: tuple[int, int, int], args: Any) -> None:

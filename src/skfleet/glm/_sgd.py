@@ -23,7 +23,6 @@ def descend(
     its queue never runs dry. A batch is some thirty operations of an array library; a CUDA kernel
     does all batches at once, where it can.
     """
-    steps = descend_by_batches
-    if _sgd_kernel.supports(X, targets, config):
-        steps = _sgd_kernel.descend
+    has_kernel = _sgd_kernel.supports(X, targets, config)
+    steps = _sgd_kernel.descend if has_kernel else descend_by_batches
     return steps(weights, X, targets, config, order)

@@ -9,7 +9,7 @@ import numpy as np
 
 from skfleet import _cuda
 from skfleet._array import asarray_like, astype, dtype_of, is_floating, namespace, to_host
-from skfleet._cuda import CudaSource, DeviceLimits, device_limits, limits
+from skfleet._cuda import CudaSource, DeviceLimits, device_limits, device_number, limits
 from skfleet._typing import Array
 from skfleet.glm._sgd_config import SGDConfig, SGDTargets, SGDWeights
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES
@@ -93,7 +93,7 @@ def supports(X: Any, targets: SGDTargets, config: SGDConfig) -> bool:
     # Whole numbers as targets of a regression would be computed with in other precisions.
     if n >= 2**31 or not (targets.positive is not None or is_floating(targets.values)):
         return False
-    number = X.device.id
+    number = device_number(X)
     launches = DescentLaunch.of(dtype_of(X), d, config.batch_rows(n), device_limits(number))
     if launches is None:
         return False

@@ -35,11 +35,7 @@ def descend_by_batches(
     config: SGDConfig,
     order: np.ndarray | None = None,
 ) -> SGDWeights:
-    """Return the weights after descending on the rows of X, batch by batch.
-
-    Weights are on the host before and after; in between nothing leaves the device of X, so that
-    its queue never runs dry.
-    """
+    """Return the weights after descending on the rows of X, by array operations."""
     n_rows = X.shape[0]
     size = config.batch_rows(n_rows)
     # Diverging weights are detected at the end of the epoch.

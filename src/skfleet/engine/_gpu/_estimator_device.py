@@ -20,6 +20,9 @@ from skfleet._typing import Estimator
 # Libraries whose estimators take arrays on a GPU as input.
 _ACCEPT_ARRAYS = {"cuml", "skfleet", "xgboost"}
 
+# Those with boosters, of which this package has subclasses.
+_BOOSTERS = {"lightgbm", "xgboost"}
+
 # The parameters that choose an estimator's device.
 _DEVICE_PARAMETERS = {"device", "device_type", "tree_method"}
 
@@ -104,12 +107,13 @@ def accepts_device_arrays(
 
 
 def takes_device_targets(estimator: object, params: Mapping[str, object]) -> bool:
-    """Return whether an estimator, with these parameters, and all in it are of this package.
+    """Return whether an estimator, with these parameters, takes targets on the GPU as well.
 
-    Those take targets on the GPU as well, where they are not sorted again by every check.
+    That is whether all in it are of this package, and none is a booster, whose library checks them.
     """
     parts = (part for _, part in nested_estimators(estimator, deep_params(estimator, params)))
-    return all(type(part) is Pipeline or "skfleet" in libraries_of(part) for part in parts)
+    libraries = (libraries_of(part) for part in parts if type(part) is not Pipeline)
+    return all("skfleet" in names and not names & _BOOSTERS for names in libraries)
 
 
 def move_targets_to_device(

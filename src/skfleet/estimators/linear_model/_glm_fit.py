@@ -246,13 +246,13 @@ def fit_glm(
         start = _scaled_coef(*model.start, scaling, fit_intercept=model.fit_intercept)
     # BLAS threads keep spinning after a small system is solved, when the next pass needs the cores.
     with limit_threadpools(1):
-        # A start near the solution lets Newton's method go on with its first Hessian. Where each
-        # pass loads the rows, the Hessian comes with the pass at little cost.
         if solver is newton:
             # On a device a Hessian takes as long as four gradients. The last ones add digits beyond
             # `tol`, which the host has too, but single precision has no use for.
             is_single = rows.dtype == np.float32
             options["reuse_near"] = is_single and _is_on_device(rows) and not out_of_core
+        # A start near the solution lets Newton's method go on with its first Hessian. Where each
+        # pass loads the rows, the Hessian comes with the pass at little cost.
         if summary.samples and model.start is None:
             start = _warm_start_on_sample(summary.samples, objective, penalty, null, solver)
             if solver is newton:

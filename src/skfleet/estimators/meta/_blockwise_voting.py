@@ -12,6 +12,7 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
+from skfleet._array import to_host_if_array
 from skfleet._captured_output import output_replayer, process_token
 from skfleet._config import get_config
 from skfleet._delegation import available_where
@@ -294,7 +295,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
         if is_lazy(y):
             y = target_column(y)
         elif y is not None:
-            y = column_or_1d(y, warn=True)
+            y = column_or_1d(to_host_if_array(y), warn=True)
             assert_all_finite(y, input_name="y")
             check_classification_targets(y)
         rows, fit_params = self._partition(X, y, drop_none(params, sample_weight=sample_weight))

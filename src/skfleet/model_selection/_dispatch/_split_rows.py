@@ -45,7 +45,10 @@ class SplitRows:
     @property
     def was_read_only(self) -> bool:
         """True if a fit may have failed because it wrote to shared rows."""
-        return self.is_shared and (self._view.is_read_only or self.steps.is_read_only)
+        if not self.is_shared:
+            return False
+        views = (self._view, *self._target_views.values())
+        return self.steps.is_read_only or any(view.is_read_only for view in views)
 
     def rows_for(self, estimator: Any, *, is_written: bool) -> Any:
         """Return the rows for a fit: a view that caches the parts, or the rows themselves."""
