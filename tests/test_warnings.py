@@ -266,3 +266,14 @@ def test_warnings_are_ignored_until_the_last_context_ends():
             with pytest.raises(UserWarning, match="another"):
                 warnings.warn("another", stacklevel=1)
         assert list(warnings.filters) == before
+
+
+def test_filters_that_a_context_puts_back_ignore_nothing_any_more():
+    ignored = IgnoredWarnings(UserWarning, "of a task")
+    before = list(warnings.filters)
+    ignored.__enter__()  # of a thread that runs on
+    with warnings.catch_warnings():
+        assert len(warnings.filters) == len(before) + 1
+        ignored.__exit__()
+        assert list(warnings.filters) == before
+    assert list(warnings.filters) == before

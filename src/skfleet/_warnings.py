@@ -57,27 +57,33 @@ class IgnoredWarnings(ContextDecorator):
     """Context without warnings of a category and message, which threads enter and leave freely.
 
     One filter is added for all threads and removed after the last one; ``catch_warnings`` is not
-    thread-safe, as it restores the whole list of filters.
+    thread-safe, as it restores the whole list of filters. One that another thread entered in the
+    meantime put a copy in the place of the list, and puts the list back: both lose the filter.
     """
 
     def __init__(self, category: type[Warning], message: str = "(?:)") -> None:
         self._category, self._message = category, message
         self._lock, self._n_entered = threading.Lock(), 0
+        self._filters = warnings.filters
 
     def __enter__(self) -> None:
         with self._lock:
             self._n_entered += 1
             if self._n_entered == 1:
+                self._filters = warnings.filters
                 warnings.filterwarnings("ignore", self._message, self._category)
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._n_entered -= 1
             if not self._n_entered:
-                for entry in list(warnings.filters):
-                    is_same = entry[1] and entry[1].pattern == self._message
-                    if is_same and entry[2] is self._category:
-                        warnings.filters.remove(entry)
+                self._remove_from(warnings.filters)
+                self._remove_from(self._filters)
+
+    def _remove_from(self, filters: list) -> None:
+        for entry in list(filters):
+            if entry[1] and entry[1].pattern == self._message and entry[2] is self._category:
+                filters.remove(entry)
 
 
 # of any kind
