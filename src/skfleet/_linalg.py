@@ -27,6 +27,7 @@ from skfleet._sparse import (
     MIN_SLICE_ROWS,
     ROWS_TOGETHER,
     SLICE_ELEMENTS,
+    HStackedParts,
     gram_of_sparse,
     hstack_sparse,
 )
@@ -49,6 +50,11 @@ PRODUCT_ROWS = 2**17
 def is_sparse(X: Any) -> TypeGuard[Any]:
     """Return whether X is a SciPy sparse matrix or array."""
     return sparse.issparse(X)
+
+
+def column_parts(X: Any) -> tuple[Any, ...]:
+    """Return the matrices that make the columns of X: X itself, unless it is in parts."""
+    return X.parts if isinstance(X, HStackedParts) else (X,)
 
 
 def is_sparse_kind(X: Any) -> bool:
@@ -398,6 +404,8 @@ def all_finite(X: Any) -> bool:
     """Return whether X has neither NaN nor infinity."""
     if is_sparse(X):
         return all_finite(X.data)
+    if isinstance(X, HStackedParts):
+        return all(map(all_finite, X.parts))
     if not is_array(X):
         return True
     xp = namespace(X)

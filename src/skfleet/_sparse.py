@@ -74,6 +74,27 @@ def _outer_index(rows: slice | np.ndarray, columns: slice | np.ndarray) -> tuple
     return np.ix_(rows, columns)
 
 
+class HStackedParts:
+    """Columns side by side, some of them sparse, that are multiplied without being joined."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = tuple(parts)
+        self.shape = (parts[0].shape[0], sum(part.shape[1] for part in parts))
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+
+    def __matmul__(self, B: Any) -> Any:
+        """Return the product with a matrix or a vector, part by part."""
+        ends = np.cumsum([part.shape[1] for part in self.parts])
+        return sum(
+            part @ B[high - part.shape[1] : high]
+            for part, high in zip(self.parts, ends, strict=True)
+        )
+
+    def astype(self, dtype: Any, copy: bool = True) -> Any:
+        """Return the columns in a dtype."""
+        return HStackedParts([part.astype(dtype, copy=copy) for part in self.parts])
+
+
 def hstack_sparse(parts: Sequence[Any]) -> Any:
     """Return parts side by side in CSR format, as SciPy does by way of coordinates of all values.
 

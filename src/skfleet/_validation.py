@@ -34,6 +34,7 @@ def check_finite(name: str, values: Any) -> None:
     """Raise for values from workers with NaN or infinity."""
     if values is None or _linalg.all_finite(values):
         return
+    values = next(part for part in _linalg.column_parts(values) if not _linalg.all_finite(part))
     values = values.data if _linalg.is_sparse(values) else values
     xp = namespace(values)
     kind = "NaN" if bool(xp.any(xp.isnan(values))) else "infinity"

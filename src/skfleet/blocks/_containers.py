@@ -123,6 +123,8 @@ def as_matrix(X: Rows, dtype: np.dtype) -> Matrix:
         return X.to_numpy(dtype=dtype, na_value=np.nan) if _is_pandas(X) else X.to_cupy(dtype)
     if _linalg.is_sparse(X):
         return X.tocsr().astype(dtype, copy=False)
+    if isinstance(X, _linalg.HStackedParts):
+        return X.astype(dtype, copy=False)
     return astype(X if is_array(X) else np.asarray(X), dtype)
 
 

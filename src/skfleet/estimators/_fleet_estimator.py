@@ -108,7 +108,13 @@ class FleetEstimator(FitProgressMixin, DocumentationLink, BaseEstimator):
         return row_blocks(X, to_device_of(y, X), to_device_of(sample_weight, X))
 
     def _predict_blockwise(
-        self, func: Callable[[Any, Any], Any], X: Any, output: OutputSpec, *, model: Any = None
+        self,
+        func: Callable[[Any, Any], Any],
+        X: Any,
+        output: OutputSpec,
+        *,
+        model: Any = None,
+        takes_parts: bool = False,
     ):
         """Return ``func(model, rows)`` of all blocks of X, in the container of X."""
         check_is_fitted(self)
@@ -121,7 +127,8 @@ class FleetEstimator(FitProgressMixin, DocumentationLink, BaseEstimator):
             X, _ = self._validate_local(X, reset=False)
             warn_of_trip(X)
         model, method = self if model is None else model, func.__name__.strip("_")
-        return map_model(self, func, model, X, output, method=method, check=check)
+        settings: dict[str, Any] = {"check": check, "takes_parts": takes_parts}
+        return map_model(self, func, model, X, output, method=method, **settings)
 
     def _check_n_columns(self, rows: Any, y: Any = _NO_TARGET, *, reset: bool) -> None:
         check_lazy_rows(rows)

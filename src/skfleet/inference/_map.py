@@ -19,6 +19,7 @@ def map_rows(
     *,
     check: Callable[[Block], None] | None = None,
     convert: bool = True,
+    takes_parts: bool = False,
     name: str = "rows",
 ) -> Any:
     """Return func(model, rows) for all rows of X, in the container of X.
@@ -27,7 +28,8 @@ def map_rows(
     without `convert`. The model, which may be a Delayed value, is sent to each worker once. For a
     Dask collection the result is lazy, with known chunks, dtype and columns. `output` is a list
     where func returns one. `check` is called with each block that the driver has not seen, and
-    raises for rows that are not valid. `name` is the prefix of the task keys.
+    raises for rows that are not valid. With `takes_parts` func gets columns that a transformer left
+    in parts as they are. `name` is the prefix of the task keys.
     """
     if convert:
         dtype = float_dtype(meta_of(X) if is_lazy(X) else X)
@@ -38,7 +40,8 @@ def map_rows(
     if is_lazy(X):
         from skfleet.inference._map_dask import map_dask_rows
 
-        return map_dask_rows(func, model, X, output, check=check, convert=convert, name=name)
+        settings: dict[str, Any] = {"check": check, "convert": convert, "takes_parts": takes_parts}
+        return map_dask_rows(func, model, X, output, **settings, name=name)
     return apply_to_rows(func, model, X, output, check=check, convert=convert)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -97,6 +98,7 @@ def map_dask_rows(
     *,
     check: Any,
     convert: bool,
+    takes_parts: bool,
     name: str,
 ) -> Any:
     """Return func(model, rows) as a lazy collection, or a list of them for several outputs."""
@@ -104,7 +106,7 @@ def map_dask_rows(
     specs = [output] if isinstance(output, OutputSpec) else output
     source, X = frame_rows(X), with_whole_rows(X)
     if source is not None and not any(spec.is_array or spec.is_rows for spec in specs):
-        X = source()
+        X = source(takes_parts)
     is_array = isinstance(X, da.Array)
     # The model has a task of its own: workers pass on one value, instead of a copy in each task.
     if not dask.is_dask_collection(model):
@@ -190,12 +192,12 @@ def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputS
     return da.Array(graph, key, chunks=chunks, dtype=output.dtype, meta=meta)
 
 
-def _boxed_rows(source: Any, name: str, args: tuple[Any, ...]) -> Any:
+def _boxed_rows(source: Any, name: str, args: tuple[Any, ...], takes_parts: bool = False) -> Any:
     """Return boxes of transformed rows and their index, as the partitions of a Series."""
     X = source() if callable(source) else source
     meta = meta_of(X).index.to_series()[:0]
     options = {"meta": meta, "enforce_metadata": False, "token": name}
-    boxes = X.map_partitions(_apply_to_box, *args, **options)
+    boxes = X.map_partitions(_apply_to_box, takes_parts, *args, **options)
     copy_lengths(X, boxes)
     return boxes
 
@@ -289,9 +291,20 @@ def _apply_to_partition(rows: Any, name: str, *args: Any, partition_info: Any = 
 
 
 @by_rows
-def _apply_to_box(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
+def _apply_to_box(
+    rows: Any,
+    takes_parts: bool,
+    name: str,
+    func: Any,
+    model: Any,
+    *args: Any,
+    partition_info: Any = None,
+) -> Any:
+    if takes_parts and hasattr(model, "_leaves_parts"):
+        model = copy.copy(model)
+        model._leaves_parts = True
     with _note_on_failure(name, None, partition_info):
-        return Boxed((_without_names(_apply(rows, *args)), _index_of(rows)))
+        return Boxed((_without_names(_apply(rows, func, model, *args)), _index_of(rows)))
 
 
 @by_rows

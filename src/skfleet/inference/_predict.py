@@ -33,6 +33,7 @@ def map_model(
     kind: str = "",
     check: Callable[[Block], None] | None = None,
     convert: bool = True,
+    takes_parts: bool = False,
 ) -> Any:
     """Return func(model, rows) for all rows of X, as `map_rows` does, in the container of X.
 
@@ -42,8 +43,8 @@ def map_model(
     kind = kind or type(owner).__name__
     if is_lazy(X):
         model = cached_scatter(owner, model, name=f"model-of-{kind}")
-    name = f"{method}-{kind}"
-    result = map_rows(func, model, X, output, check=check, convert=convert, name=name)
+    settings: dict[str, Any] = {"check": check, "convert": convert, "takes_parts": takes_parts}
+    result = map_rows(func, model, X, output, **settings, name=f"{method}-{kind}")
     if not (is_lazy(result) and is_sparse(getattr(result, "_meta", None))):
         return result
     from skfleet.inference._sparse_rows import SparseRows

@@ -14,7 +14,7 @@ from sklearn.compose import make_column_transformer as make_in_scikit_learn
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_array, get_tags
 
-from skfleet._linalg import hstack, is_sparse
+from skfleet._linalg import HStackedParts, hstack, is_sparse
 from skfleet._warnings import without_warnings
 from skfleet.engine import Passes, identity
 from skfleet.estimators._blockwise import blockwise
@@ -55,6 +55,8 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
     """
 
     _routed_only = True
+    # True in tasks whose results are only multiplied.
+    _leaves_parts = False
 
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
         if reset:  # of rows to transform, only the columns in use count
@@ -92,7 +94,8 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
         """Return the outputs side by side; sparse ones without the coordinates of all values."""
         if not self.sparse_output_:
             return super()._hstack(Xs, n_samples=n_samples)
-        return hstack([_as_numbers(X) for X in Xs])
+        join = HStackedParts if self._leaves_parts and len(Xs) > 1 else hstack
+        return join([_as_numbers(X) for X in Xs])
 
     def _set_parts(
         self, fitted: dict[str, Any], rows: Any, replace: Callable[[Any], Any] = identity

@@ -116,7 +116,9 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         """
         check_is_fitted(self)
         model = (self.coef_[None, :], np.array([self.intercept_]), self._loss())
-        return self._predict_blockwise(expected, X, OutputSpec(self.coef_.dtype), model=model)
+        return self._predict_blockwise(
+            expected, X, OutputSpec(self.coef_.dtype), model=model, takes_parts=True
+        )
 
     @run_on_device
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:

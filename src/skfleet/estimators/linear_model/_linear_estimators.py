@@ -95,7 +95,9 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
         coef = self.coef_
         coef = dense_rows(coef).ravel() if is_sparse(coef) else coef  # of one target
         output = OutputSpec(coef.dtype, None if coef.ndim == 1 else len(coef))
-        return self._predict_blockwise(linear_predictor, X, output, model=(coef, self.intercept_))
+        return self._predict_blockwise(
+            linear_predictor, X, output, model=(coef, self.intercept_), takes_parts=True
+        )
 
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the coefficient of determination of the predictions, in one pass.
@@ -176,7 +178,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
     def _predict_from_linear(self, func: Any, X: Any, output: OutputSpec) -> Any:
         coef = self.coef_ if self.coef_.ndim == 2 else self.coef_[None, :]
         model = (coef, self.intercept_, self.classes_)
-        return self._predict_blockwise(func, X, output, model=model)
+        return self._predict_blockwise(func, X, output, model=model, takes_parts=True)
 
 
 class SparseCoefficients:
