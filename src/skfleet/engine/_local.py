@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-import joblib
 import numpy as np
 import psutil
 
@@ -43,7 +42,7 @@ from skfleet.engine._fit_progress import count_steps
 from skfleet.engine._probe import Probe, timed_load
 from skfleet.engine._protocol import Call, Task, TaskResult
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
-from skfleet.engine._threadpools import limit_threadpools
+from skfleet.engine._threadpools import count_local_threads, limit_threadpools
 
 T = TypeVar("T")
 
@@ -72,7 +71,7 @@ class LocalEngine:
     client = None
 
     def __init__(self, n_threads: int | None = None) -> None:
-        self.n_threads = n_threads or joblib.cpu_count()
+        self.n_threads = n_threads or count_local_threads()
 
     def run_on_all(self, func: Callable[..., T], *args: object) -> list[T]:
         return [func(*args)]
