@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import sklearn
 from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
@@ -231,7 +232,8 @@ def _descend(
     problem, design, target, gram = rows
     # Without its checks, which would look at the products again for each alpha.
     design, target = np.asfortranarray(design), np.ascontiguousarray(target)
-    with warnings.catch_warnings():
+    unchecked = sklearn.config_context(skip_parameter_validation=True)
+    with unchecked, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # judged by the caller
         _, coefs, gaps, n_iters = enet_path(
             design,

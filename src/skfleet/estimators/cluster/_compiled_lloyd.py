@@ -53,7 +53,7 @@ def compiled_iterations(
     one_thread = len(X) < MIN_ROWS_OF_THREADS
     with (
         limit_threadpools(1) if one_thread else nullcontext(),
-        sklearn.config_context(assume_finite=True),
+        sklearn.config_context(assume_finite=True, skip_parameter_validation=True),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", ConvergenceWarning)  # empty clusters: the caller warns
