@@ -1,9 +1,10 @@
-"""k-means on few dense rows of this process: compiled iterations, with the answers of passes."""
+"""k-means on few rows of this process: compiled iterations, with the answers of passes."""
 
 import contextlib
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
@@ -76,8 +77,29 @@ def test_the_answers_are_those_of_passes(settings, weighted, offset, algorithm, 
 def test_other_fits_make_passes(change, calls):
     with change():
         KMeans(6, init=X[:6]).fit(X)
-    KMeans(6, init=X[:6]).fit(X.astype(np.float32))
     assert calls == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_sparse_and_single_rows_too(index, dtype, calls):
+    thin = sparse.csr_array(np.where(X > 1, X, 0).astype(dtype))
+    thin.indices, thin.indptr = thin.indices.astype(index), thin.indptr.astype(index)
+    for rows in (thin, thin.toarray()):
+        calls.clear()
+        model = KMeans(7, init=X[:7])
+        got = model.fit(rows)
+        assert calls == [len(X)]
+        answers = got.labels_, got.cluster_centers_, got.inertia_, got.n_iter_
+        with _in_passes():
+            want = model.fit(rows)
+        rtol = 1e-9 if dtype is np.float64 else 1e-4
+        assert np.mean(answers[0] == want.labels_) >= 1 - rtol
+        np.testing.assert_allclose(answers[1], want.cluster_centers_, rtol=rtol, atol=rtol)
+        assert answers[1].dtype == want.cluster_centers_.dtype == dtype
+        assert answers[2] == pytest.approx(want.inertia_, rel=rtol)
+        if dtype is np.float64:
+            assert answers[3] == want.n_iter_
 
 
 def test_iterations_are_printed_pass_by_pass(calls, capsys):

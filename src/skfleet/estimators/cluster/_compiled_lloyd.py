@@ -1,4 +1,4 @@
-"""scikit-learn's compiled Lloyd iterations, for dense rows of this process that are few."""
+"""scikit-learn's compiled Lloyd iterations, for rows of this process that are few."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skfleet._array import FLOAT64, is_not_numpy
 from skfleet._config import get_config
+from skfleet._linalg import with_int32_indices
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks, as_numeric, open_block
 from skfleet.engine import limit_threadpools, log_pass
 from skfleet.estimators.cluster._reductions import host_weights
 
-# scikit-learn centres a copy of the rows, which must not matter beside them.
+# Rows of which copies in float64, and about their mean, do not matter beside the process.
 MAX_BYTES = 2**26
 # Iterations on fewer rows are over before other threads have begun.
 MIN_ROWS_OF_THREADS = 2048
@@ -26,15 +27,18 @@ MIN_ROWS_OF_THREADS = 2048
 def compiled_block(rows: RowBlocks) -> Block | None:
     """Return the rows for `compiled_iterations`; None where it is not for them.
 
-    Of float32 rows it adds up in float32; threads add in any order.
+    They are in float64, in which sums of float32 rows are kept in any case. It is not where sums
+    must be the same to the last bit: threads add in any order.
     """
-    is_one_array = len(rows.blocks) == 1 and not (rows.on_dask or rows.is_sparse)
-    if not is_one_array or rows.dtype != FLOAT64 or get_config().deterministic:
+    if rows.on_dask or len(rows.blocks) != 1 or get_config().deterministic:
         return None
-    if 8 * rows.n_features * (rows.n_rows or 0) > MAX_BYTES:
+    if rows.n_bytes is None or rows.n_bytes > MAX_BYTES:
         return None
     block = open_block(rows.blocks[0])
-    return None if is_not_numpy(block.X) else as_numeric(block, rows.dtype)
+    if is_not_numpy(block.X):
+        return None
+    block = as_numeric(block, FLOAT64)
+    return block._replace(X=with_int32_indices(block.X))
 
 
 def compiled_iterations(
@@ -50,7 +54,7 @@ def compiled_iterations(
         check_total_weight(float(weight.sum()))
     settings = {"tol": tol, "max_iter": max_iter, "algorithm": "lloyd"}
     model = SklearnKMeans(len(centers), init=centers, n_init=1, copy_x=mean is None, **settings)
-    one_thread = len(X) < MIN_ROWS_OF_THREADS
+    one_thread = block.n_rows < MIN_ROWS_OF_THREADS
     with (
         limit_threadpools(1) if one_thread else nullcontext(),
         sklearn.config_context(assume_finite=True, skip_parameter_validation=True),

@@ -60,8 +60,8 @@ class KMeans(CenterModel):
         every iteration. "auto", and "elkan" with it, keeps bounds (Hamerly, 2010, Making k-means
         even faster), eight bytes a row, for rows that are in memory or in the workers' disk
         cache, and compares those only whose bounds allow another centre, once these are few.
-        Dense rows of this process of up to 64 MB in float64 are iterated on by scikit-learn's
-        compiled "lloyd" in any case, unless ``deterministic`` or `verbose` is set.
+        Rows of this process of up to 64 MB are iterated on by scikit-learn's compiled "lloyd" in
+        any case, unless ``deterministic`` or `verbose` is set.
     {device}
 
     Attributes
