@@ -100,3 +100,17 @@ def test_a_few_rows_are_transposed_without_a_copy(container):
     assert np.shares_memory(columns.data, X.data)
     assert type(columns) is type(X.T)
     np.testing.assert_array_equal(columns.toarray(), np.eye(100)[10:20].T)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_few_rows_are_grouped_as_many_are(weighted, dtype, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(300, 5)).astype(dtype), rng.integers(0, 6, 300).astype(np.int32)
+    weights = rng.uniform(size=300) if weighted else None
+    got = _linalg.group_sums(X, labels, weights, 7)
+    monkeypatch.setattr(_linalg, "SMALL_INDICATORS", 0)
+    np.testing.assert_allclose(
+        got, _linalg.group_sums(X, labels, weights, 7), rtol=10 * np.finfo(dtype).eps, atol=1e-5
+    )
+    assert got.dtype == np.float64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import array_api_compat
@@ -46,8 +47,13 @@ def namespace(*arrays: Any) -> Any:
     """Return the array API namespace that arrays share; NumPy's for anything else."""
     arrays = tuple(a for a in arrays if a is not None and is_array(a))
     if all(isinstance(a, np.ndarray) for a in arrays):
-        return array_api_compat.array_namespace(np.empty(0))
+        return _numpy_namespace()
     return array_api_compat.array_namespace(*arrays)
+
+
+@cache
+def _numpy_namespace() -> Any:
+    return array_api_compat.array_namespace(np.empty(0))
 
 
 def is_uploadable(x: Any) -> bool:

@@ -35,6 +35,8 @@ from skfleet._sparse import (
 # Types that may have the values of a kind of type, from the narrowest on.
 _INTEGERS = ("uint8", "int8", "uint16", "int16")
 NARROW_TYPES = {"f": (*_INTEGERS, "float32"), "i": _INTEGERS, "u": _INTEGERS}
+# Entries of a dense matrix of indicators up to which it takes less time than a sparse one.
+SMALL_INDICATORS = 2**15
 # Rows of float32 that are summed in float32 before the sums are added in float64.
 SINGLE_PRECISION_ROWS = 256
 # Products in single precision next to the width of their range, up to which three digits are left.
@@ -313,6 +315,11 @@ def group_sums(X: Any, labels: np.ndarray, weights: np.ndarray | None, n_labels:
         if weights is not None:
             values = values * _repeat_per_value(X, weights)
         return np.bincount(cells, values, n_labels * n_columns).reshape(n_labels, n_columns)
+    if n_rows * n_labels <= SMALL_INDICATORS:
+        indicators = (labels == np.arange(n_labels)[:, None]).astype(X.dtype)
+        if weights is not None:
+            indicators *= weights.astype(X.dtype)
+        return (indicators @ X).astype(np.float64, copy=False)
     # A row has one label, so the indicators are in CSR format as they stand.
     values = np.ones(n_rows, X.dtype) if weights is None else weights.astype(X.dtype)
     one_hot = sparse.csr_array((values, labels, np.arange(n_rows + 1)), (n_rows, n_labels))

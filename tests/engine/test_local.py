@@ -6,6 +6,7 @@ import weakref
 
 import dask.array as da
 import dask.dataframe as dd
+import joblib
 import numpy as np
 import pandas as pd
 import psutil
@@ -14,7 +15,7 @@ import threadpoolctl
 
 from skfleet import config_context
 from skfleet.blocks import Block, row_blocks
-from skfleet.engine import LocalEngine, Reduction, counting, map_reduce
+from skfleet.engine import LocalEngine, Reduction, _threadpools, counting, map_reduce
 from skfleet.engine._threadpools import limit_threadpools
 
 
@@ -100,3 +101,15 @@ def test_overlapping_limits_are_restored_by_the_last():
     leave.set()
     thread.join()
     assert limits() == before
+
+
+def test_cores_are_counted_again_where_their_limit_has_changed(monkeypatch):
+    counted = []
+    monkeypatch.setattr(joblib, "cpu_count", lambda: counted.append(1) or len(counted))
+    _threadpools._count_cores.cache_clear()
+    try:
+        assert LocalEngine().n_threads == LocalEngine().n_threads == 1
+        monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "7")
+        assert LocalEngine().n_threads == LocalEngine().n_threads == 2
+    finally:
+        _threadpools._count_cores.cache_clear()

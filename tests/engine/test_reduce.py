@@ -17,7 +17,9 @@ from skfleet import Fleet, _linalg, config_context
 from skfleet._array import namespace
 from skfleet.blocks import Block, BlockRef, row_blocks
 from skfleet.engine import (
+    LocalEngine,
     Reduction,
+    _reduce,
     add,
     counting,
     engine_for,
@@ -253,3 +255,24 @@ def test_a_block_is_freed_before_the_next_is_loaded(dtype):
 
 class _Weakable(np.ndarray):
     """An array that weak references may refer to."""
+
+
+@pytest.mark.parametrize(("n_rows", "n_pools"), [(1_000, 0), (100_000, 1)])
+def test_threads_are_started_for_several_slices(n_rows, n_pools, monkeypatch):
+    pools, pool = [], _reduce.ThreadPoolExecutor
+    monkeypatch.setattr(_reduce, "ThreadPoolExecutor", lambda n: pools.append(n) or pool(n))
+    X = np.ones((n_rows, 20))
+    engine, reduction = LocalEngine(n_threads=2), Reduction(_column_sums)
+    np.testing.assert_array_equal(map_reduce(engine, reduction, row_blocks(X)), n_rows)
+    assert pools == [2] * n_pools
+    # whole blocks: one, and two
+    pools.clear()
+    for n_blocks in (1, 2):
+        sizes = [n_rows // n_blocks] * n_blocks
+        rows = row_blocks(X, dtype=None, block_sizes=sizes)
+        np.testing.assert_array_equal(map_reduce(engine, reduction, rows), n_rows)
+    assert pools == [2]
+
+
+def _column_sums(block):
+    return block.X.sum(axis=0)

@@ -21,6 +21,7 @@ from skfleet import config_context
 from skfleet.blocks import BlockCache
 from skfleet.engine import _disk_cache, counting
 from skfleet.estimators import KMeans, MiniBatchKMeans
+from skfleet.estimators.cluster import _compiled_lloyd
 from skfleet.estimators.cluster import _init as starts
 from skfleet.estimators.cluster._distances import Bounds
 
@@ -173,6 +174,7 @@ def test_bounds_spare_rows_and_change_nothing(to, shift, dtype, monkeypatch):
         return look(self, rows, which, *args)
 
     monkeypatch.setattr(Bounds, "_refresh", counted)
+    monkeypatch.setattr(_compiled_lloyd, "MAX_BYTES", 0)
     settings = {"init": X[:12].toarray() if sparse.issparse(X) else X[:12], "tol": 0}
     fast = KMeans(12, algorithm="auto", **settings).fit(X)
     plain = KMeans(12, algorithm="lloyd", **settings).fit(X)
@@ -200,8 +202,9 @@ def test_bounds_change_no_label_whatever_the_rows(seed, n, d, k, kind):
         "line": lambda: np.arange(n)[:, None] * np.ones((n, d)),
     }[kind]()
     start = X[rng.choice(n, k, replace=False)] + 1e-3 * rng.normal(size=(k, d))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore", ConvergenceWarning)
+        patch.setattr(_compiled_lloyd, "MAX_BYTES", 0)
         fast = KMeans(k, init=start, tol=0).fit(X)
         plain = KMeans(k, init=start, tol=0, algorithm="lloyd").fit(X)
     np.testing.assert_allclose(fast.inertia_, plain.inertia_, rtol=1e-9, atol=1e-12)

@@ -16,6 +16,7 @@ from random_examples import n_examples
 from skfleet.engine import counting
 from skfleet.estimators import Incremental, KMeans, MiniBatchKMeans
 from skfleet.estimators.cluster import _mini_batch_kmeans as mini_batch
+from skfleet.estimators.cluster._mini_batch_step import MiniBatchState, mini_batch_step
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +217,13 @@ def test_verbose_says_why_steps_end(digits, capsys):
     assert "Converged (small centers change)" in capsys.readouterr().out
     MiniBatchKMeans(**options, max_no_improvement=2).fit(digits)
     assert "Converged (lack of improvement in inertia)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.9])
+def test_a_step_draws_from_a_generator_of_its_own(digits, ratio):
+    rng = np.random.RandomState(0)
+    state = MiniBatchState(digits[:10], np.arange(1.0, 11), None, rng, n_since_reassignment=10**6)
+    before = rng.get_state()[1].copy()
+    after = mini_batch_step(state, digits[:200], None, ratio)
+    np.testing.assert_array_equal(rng.get_state()[1], before)
+    assert (after.rng is rng) == (ratio == 0)  # nothing drawn, nothing copied

@@ -131,3 +131,15 @@ def test_a_minimum_that_is_not_reached_is_said_to_be(monkeypatch):
     )
     (point,) = elastic_net_path(problem, np.array([1e-9]), 1.0, tol=1e-9, max_iter=1)
     assert not point.converged
+
+
+def test_the_products_are_checked_for_no_alpha(monkeypatch):
+    calls, path = [], _coordinate_descent.enet_path
+    monkeypatch.setattr(
+        _coordinate_descent, "enet_path", lambda *args, **kw: calls.append(kw) or path(*args, **kw)
+    )
+    X, y = _design(60, 10)
+    problem = Quadratic(X.T @ X / 60, X.T @ y / 60, y @ y / 60)
+    elastic_net_path(problem, np.geomspace(1, 1e-3, 20), 0.7, tol=1e-4, max_iter=1000)
+    (call,) = calls
+    assert call["check_input"] is False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from sys import getsizeof
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -100,6 +100,11 @@ class LazyBlock(Protocol):
         """Return the block in the memory of this process."""
 
 
+def is_lazy_block(x: Any) -> TypeGuard[LazyBlock]:
+    """Return whether x is a block that is not in memory; an array is told at once."""
+    return not isinstance(x, np.ndarray) and isinstance(x, LazyBlock)
+
+
 @dataclass(frozen=True)
 class RowBlocks:
     """Rows cut into blocks that one worker can hold.
@@ -142,7 +147,7 @@ class RowBlocks:
 def open_block(block_ref: BlockRef) -> Block:
     """Return the block of a reference, loaded if needed and aligned; text has NaN for gaps."""
     X, y, weight, number, row_offset, per_sample, cache, _ = block_ref
-    if isinstance(X, LazyBlock):
+    if is_lazy_block(X):
         try:
             X = X.load()
         except Exception as error:

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-import joblib
 import numpy as np
 import psutil
 
@@ -22,10 +21,10 @@ from skfleet.blocks import (
     Block,
     BlockCache,
     BlockRef,
-    LazyBlock,
     RowBlocks,
     block_bytes,
     by_partition,
+    is_lazy_block,
     sample_blocks,
 )
 from skfleet.engine._counters import add_counts
@@ -43,7 +42,7 @@ from skfleet.engine._fit_progress import count_steps
 from skfleet.engine._probe import Probe, timed_load
 from skfleet.engine._protocol import Call, Task, TaskResult
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
-from skfleet.engine._threadpools import limit_threadpools
+from skfleet.engine._threadpools import count_local_threads, limit_threadpools
 
 T = TypeVar("T")
 
@@ -72,7 +71,7 @@ class LocalEngine:
     client = None
 
     def __init__(self, n_threads: int | None = None) -> None:
-        self.n_threads = n_threads or joblib.cpu_count()
+        self.n_threads = n_threads or count_local_threads()
 
     def run_on_all(self, func: Callable[..., T], *args: object) -> list[T]:
         return [func(*args)]
@@ -236,13 +235,13 @@ class LocalEngine:
         fit = can_have_cache(rows, 1, self.memory_limit)
 
         def with_cache(block: BlockRef) -> BlockRef:
-            is_lazy = isinstance(block.X, LazyBlock) and not (fit and is_cached(block))
+            is_lazy = is_lazy_block(block.X) and not (fit and is_cached(block))
             return block if is_lazy else block._replace(cache=BlockCache())
 
         return replace(rows, blocks=tuple(map(with_cache, rows.blocks)))
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
-        return any(block.to_device or isinstance(block.X, LazyBlock) for block in rows.blocks)
+        return any(block.to_device or is_lazy_block(block.X) for block in rows.blocks)
 
 
 def _load_in_turn(blocks: Sequence[BlockRef]) -> list[tuple[Block, float]]:
@@ -251,7 +250,7 @@ def _load_in_turn(blocks: Sequence[BlockRef]) -> list[tuple[Block, float]]:
 
 def _is_storable(block: BlockRef) -> bool:
     """Return whether a block is lazy, and not in a file already."""
-    return isinstance(block.X, LazyBlock) and not is_cached(block)
+    return is_lazy_block(block.X) and not is_cached(block)
 
 
 def _store_block(

@@ -216,16 +216,24 @@ def reduce_group(
     # A device is busy with one thread; more would only wait for it.
     if n_threads == 1 or is_uploaded or not all(is_host(ref.X) for ref in block_refs):
         return tree_to_host(reduce_slices(slices))
-    # Each thread gets consecutive slices; results are combined in the order of the rows.
+    # Each thread gets consecutive slices; results are combined in the order of the rows. For one
+    # slice none is started, which would take longer than a small slice does.
+    if dtype is None:  # whole blocks, of which each thread has one in memory
+        partitions = by_partition(block_refs)
+        if len(partitions) == 1:
+            return tree_to_host(reduce_blocks(partitions[0]))
+        with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
+            return tree_to_host(combine_all(reduction.combine, pool.map(reduce_blocks, partitions)))
     results: list[Any] = []
+    # In windows, so that few slices of lazy blocks are in memory at a time.
+    window = list(islice(slices, SLICES_PER_THREAD * n_threads))
+    if len(window) == 1:
+        return tree_to_host(reduce_chunk(window))
     with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
-        if dtype is None:  # whole blocks, of which each thread has one in memory
-            parts = pool.map(reduce_blocks, by_partition(block_refs))
-            return tree_to_host(combine_all(reduction.combine, parts))
-        # In windows, so that few slices of lazy blocks are in memory at a time.
-        while window := list(islice(slices, SLICES_PER_THREAD * n_threads)):
+        while window:
             bounds = np.linspace(0, len(window), n_threads + 1).astype(int)
             results.extend(pool.map(reduce_chunk, [window[a:b] for a, b in pairwise(bounds)]))
+            window = list(islice(slices, SLICES_PER_THREAD * n_threads))
     return tree_to_host(combine_all(reduction.combine, results))
 
 

@@ -7,8 +7,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
+import joblib
 from threadpoolctl import ThreadpoolController
 
 from skfleet._sklearn_private import count_cores
@@ -48,6 +50,21 @@ def _reset_owner(blas: ThreadpoolController) -> None:
         clear = getattr(library, "clear_controlling_thread", None)
         if clear is not None:
             clear(force=True)
+
+
+def count_local_threads() -> int:
+    """Return the cores that this process may use, as joblib counts them.
+
+    The count reads files of the system's, so it is repeated only where one of its limits that can
+    change in a process has changed.
+    """
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    return _count_cores(os.environ.get(CORES_VARIABLE), affinity)
+
+
+@lru_cache(maxsize=8)
+def _count_cores(limit: str | None, affinity: int | None) -> int:
+    return int(joblib.cpu_count())
 
 
 @contextmanager

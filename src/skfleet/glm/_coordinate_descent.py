@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import sklearn
 from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
@@ -33,6 +34,8 @@ class Quadratic(NamedTuple):
 
     def product(self, coef: np.ndarray) -> np.ndarray:
         """Return gram @ coef, from the rows of nonzero coefficients where these are few."""
+        if coef.size <= SMALL_GRAM:
+            return np.asarray(self.gram @ coef)
         active = np.flatnonzero(coef)
         # A copy of most rows of gram would cost more than the whole product.
         if 4 * active.size > coef.size:
@@ -137,6 +140,8 @@ class PathPoint(NamedTuple):
     converged: bool
 
 
+# Columns up to which looking for nonzero coefficients takes longer than the product with all.
+SMALL_GRAM = 100
 # Fraction of the tolerance for the active set, which costs little for a single minimum.
 EXCESS = 1e-3
 # Multiplications that a refinement may take, or as many as coordinate descent has taken.
@@ -172,14 +177,15 @@ def elastic_net_path(
         order = order[~smooth[order]]
         descend = partial(_descend, rows, l1_ratio=l1_ratio, positive=positive)
         path = descend(alphas[order], tol=tol, max_iter=max_iter, start=start)
+        deviation = _deviation(rows.problem)
         for i, first in zip(order, path, strict=True):
             l1, l2 = alphas[i] * l1_ratio, alphas[i] * (1 - l1_ratio)
-            penalty = _PenalizedQuadratic(rows.problem, l1, l2, positive)
+            penalty = _PenalizedQuadratic(rows.problem, deviation, l1, l2, positive)
             work = max(MIN_REFINEMENT_WORK, first.n_iter * rows.design.size)
             points[i] = _refine(first, penalty, tol, excess, work)
     # Without an L1 part the minimum has a closed form.
     for i in np.flatnonzero(smooth):
-        penalty = _PenalizedQuadratic(problem, 0.0, alphas[i], positive)
+        penalty = _PenalizedQuadratic(problem, _deviation(problem), 0.0, alphas[i], positive)
         coef, converged = problem.solve_smooth(alphas[i], positive, max_iter)
         points[i] = PathPoint(coef, penalty.dual_gap(coef), 1, converged)
     return [point for point in points if point is not None]
@@ -191,8 +197,7 @@ def _refine(
     """Return a point of coordinate descent nearer to the minimum, unless its sweeps are spent."""
     coef = point.coef
     if point.converged:
-        at_zero = penalty.kkt_violation(np.zeros(len(coef)))
-        gradient_tol = excess * tol * at_zero + penalty.rounding
+        gradient_tol = excess * tol * penalty.violation_at_zero() + penalty.rounding
         if penalty.kkt_violation(coef) > gradient_tol:
             coef = penalty.refine_active_set(coef, gradient_tol, work)
     return point._replace(coef=coef, dual_gap=penalty.dual_gap(coef))
@@ -225,7 +230,10 @@ def _descend(
 ) -> list[PathPoint]:
     """Run scikit-learn's coordinate descent on the products, from one alpha to the next."""
     problem, design, target, gram = rows
-    with warnings.catch_warnings():
+    # Without its checks, which would look at the products again for each alpha.
+    design, target = np.asfortranarray(design), np.ascontiguousarray(target)
+    unchecked = sklearn.config_context(skip_parameter_validation=True)
+    with unchecked, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # judged by the caller
         _, coefs, gaps, n_iters = enet_path(
             design,
@@ -234,7 +242,8 @@ def _descend(
             # enet_path averages the squared error over the rows; here it is their sum.
             alphas=alphas / len(design),
             precompute=gram,
-            Xy=problem.xy,
+            Xy=np.ascontiguousarray(problem.xy),
+            check_input=False,
             coef_init=None if start is None else start.copy(),
             positive=positive,
             return_n_iter=True,
@@ -253,12 +262,16 @@ class _PenalizedQuadratic:
     """A quadratic with L1 and L2 penalties: KKT conditions, active-set solver, dual gap."""
 
     def __init__(
-        self, problem: Quadratic | RowQuadratic, l1: float, l2: float, positive: bool
+        self,
+        problem: Quadratic | RowQuadratic,
+        deviation: np.ndarray,
+        l1: float,
+        l2: float,
+        positive: bool,
     ) -> None:
         self.problem, self.l1, self.l2, self.positive = problem, l1, l2, positive
-        deviation = np.sqrt(np.maximum(problem.squares(), 0.0))
-        self.deviation = np.where(deviation > 0, deviation, 1.0)
-        self.scale = float(np.max(np.abs(problem.xy) / self.deviation, initial=0.0))
+        self.deviation = deviation
+        self.scale = float(np.max(np.abs(problem.xy) / deviation, initial=0.0))
         self.rounding = 4 * np.finfo(np.float64).eps * self.scale
 
     def gradient(self, coef: np.ndarray) -> np.ndarray:
@@ -271,6 +284,11 @@ class _PenalizedQuadratic:
         unused = np.maximum((-gradient if self.positive else np.abs(gradient)) - self.l1, 0.0)
         used = np.abs(gradient + self.l1 * np.sign(coef))
         return np.where(coef != 0, used, unused) / self.deviation
+
+    def violation_at_zero(self) -> float:
+        """Return the largest violation where all coefficients are zero."""
+        slope = self.problem.xy if self.positive else np.abs(self.problem.xy)
+        return float(np.max((slope - self.l1) / self.deviation, initial=0.0))
 
     def kkt_violation(self, coef: np.ndarray) -> float:
         return float(np.max(self._violations(coef), initial=0.0))
@@ -329,7 +347,7 @@ class _PenalizedQuadratic:
         problem, l1, l2 = self.problem, self.l1, self.l2
         product = problem.product(coef)
         residual = max(problem.yy - 2 * problem.xy @ coef + coef @ product, 0.0)
-        slope = -self.gradient(coef)
+        slope = problem.xy - product - l2 * coef
         largest = float(np.max(slope if self.positive else np.abs(slope), initial=0.0))
         if l1 == 0:
             return 0.0
@@ -338,6 +356,12 @@ class _PenalizedQuadratic:
         gap = 0.5 * (1 + scale**2) * (residual + l2 * coef @ coef)
         gap += l1 * np.abs(coef).sum() - scale * (problem.yy - problem.xy @ coef)
         return float(max(gap, 0.0))
+
+
+def _deviation(problem: Quadratic | RowQuadratic) -> np.ndarray:
+    """Return the norms of columns, 1 for those without any."""
+    deviation = np.sqrt(np.maximum(problem.squares(), 0.0))
+    return np.where(deviation > 0, deviation, 1.0)
 
 
 def _direction(system: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, bool]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from functools import cached_property
+import copy
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -93,9 +93,8 @@ class Centers:
         It is fitted to one row, which settles how many threads it will take, and then given the
         centres, by the public attribute.
         """
-        with limit_threadpools(1) if self.one_thread else nullcontext():
-            model = SklearnKMeans(1, n_init=1, max_iter=1)
-            model.fit(np.zeros((1, self.values.shape[1]), dtype=self.dtype))
+        fitted = _fitted_in_one_thread if self.one_thread else _fitted_to_one_row
+        model = copy.copy(fitted(self.values.shape[1], self.dtype))
         model.cluster_centers_ = np.ascontiguousarray(self.values, dtype=self.dtype)
         return model
 
@@ -149,6 +148,18 @@ class Centers:
         with np.errstate(invalid="ignore", divide="ignore"):
             margins = (farther - nearer - error) / (np.sqrt(nearer) + np.sqrt(farther))
         return labels, np.where(np.isnan(margins), -np.inf, margins)  # two centres on the row
+
+
+def _fitted_to_one_row(n_features: int, dtype: np.dtype) -> SklearnKMeans:
+    """Return scikit-learn's estimator fitted to one row."""
+    return SklearnKMeans(1, n_init=1, max_iter=1).fit(np.zeros((1, n_features), dtype=dtype))
+
+
+@lru_cache(maxsize=64)
+def _fitted_in_one_thread(n_features: int, dtype: np.dtype) -> SklearnKMeans:
+    """Return the same for one thread, to be copied: a fit takes as long as a pass over few rows."""
+    with limit_threadpools(1):
+        return _fitted_to_one_row(n_features, dtype)
 
 
 class Bounds:

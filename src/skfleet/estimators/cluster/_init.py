@@ -35,8 +35,8 @@ MAX_LOCAL_ROWS = 10_000
 SAMPLE_ROWS_PER_CLUSTER = 100
 # k-means||: rounds, and rows drawn in a round in units of the number of clusters.
 ROUNDS, OVERSAMPLING = 3, 2
-# Runs of k-means++ in the driver, and iterations on the sample.
-SAMPLE_N_INIT, SAMPLE_MAX_ITER = 5, 50
+# Runs of k-means++ on the candidates of k-means||, and iterations on the sample.
+CANDIDATES_N_INIT, SAMPLE_MAX_ITER = 5, 50
 # Where each pass reads all rows again, a larger sample saves more of them: so many distances an
 # iteration, bytes at most, and iterations.
 LARGE_SAMPLE_DISTANCES, LARGE_SAMPLE_BYTES, LARGE_SAMPLE_MAX_ITER = 1_000_000, 2**24, 300
@@ -131,7 +131,7 @@ class CentroidInit:
         weight = map_reduce(engine, Reduction(candidate_weights), rows, candidates)
         if len(centers) < self.k:
             return self._pad_with_duplicates(centers)
-        return self._run_kmeans(centers, weight)
+        return self._run_kmeans(centers, weight, n_init=CANDIDATES_N_INIT)
 
     def _candidates(self, values: Any, n_compared: int, number: int, dtype: Any) -> Candidates:
         all_centers = Centers(values, self.mean, dtype)
@@ -144,9 +144,10 @@ class CentroidInit:
         weight: np.ndarray | None,
         init: Any = "k-means++",
         max_iter: int = 300,
+        n_init: int = 1,
     ) -> np.ndarray:
         """Return the centres of k-means on rows in the driver."""
-        k, n_init = (self.k, SAMPLE_N_INIT) if isinstance(init, str) else (len(init), 1)
+        k = self.k if isinstance(init, str) else len(init)
         options = {"n_init": n_init, "max_iter": max_iter, "random_state": self.rng}
         model = SklearnKMeans(k, init=init, **options)
         # An initialisation need not converge.

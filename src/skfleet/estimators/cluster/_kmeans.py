@@ -34,8 +34,8 @@ class KMeans(CenterModel):
     n_clusters : int, default=8
         Number of clusters.
     init : {"k-means++", "k-means||", "random"}, callable or array, default="k-means++"
-        Where to start. ``"k-means++"`` is the best of five tries of greedy k-means++ and Lloyd's
-        iterations on up to 10,000 rows, and k-means|| on more; ``"k-means||"`` is that in any case
+        Where to start. ``"k-means++"`` is greedy k-means++ and Lloyd's iterations in the driver on
+        up to 10,000 rows, and k-means|| on more; ``"k-means||"`` is that in any case
         (Bahmani et al., 2012, Scalable k-means++), with three rounds that draw ``2 * n_clusters``
         rows each; ``"random"`` draws rows; an array of shape (n_clusters, n_features) gives the
         centres. A callable gets X, n_clusters and a ``random_state``, and so needs X in this
@@ -60,6 +60,8 @@ class KMeans(CenterModel):
         every iteration. "auto", and "elkan" with it, keeps bounds (Hamerly, 2010, Making k-means
         even faster), eight bytes a row, for rows that are in memory or in the workers' disk
         cache, and compares those only whose bounds allow another centre, once these are few.
+        Rows of this process of up to 64 MB are iterated on by scikit-learn's compiled "lloyd" in
+        any case, unless ``deterministic`` or `verbose` is set.
     {device}
 
     Attributes
@@ -184,7 +186,8 @@ class KMeans(CenterModel):
                 rows,
                 mean,
                 self.max_iter,
-                tol=self.tol * float(np.mean(columns.squares / columns.n_rows)),
+                tol=self.tol,
+                variance=float(np.mean(columns.squares / columns.n_rows)),
                 scale=float(np.sum(columns.squares / columns.n_rows + columns.mean**2)),
                 with_bounds=with_bounds,
                 verbose=bool(self.verbose),

@@ -12,6 +12,7 @@ from skfleet._config import get_config
 from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, are_cached, map_reduce
+from skfleet.estimators.cluster._compiled_lloyd import compiled_block, compiled_iterations
 from skfleet.estimators.cluster._distances import Centers, as_dense, movement_bounds
 from skfleet.estimators.cluster._reductions import LLOYD, LloydStep, combine_farthest, farthest
 
@@ -29,8 +30,8 @@ class LloydResult(NamedTuple):
 class LloydSolver:
     """Lloyd iterations over centred rows, from one initialisation after the other.
 
-    `tol` and `scale` are squared distances: the movement of the centres at which to stop, and the
-    mean squared norm of a row, for the rounding error.
+    The centres are to move until the sum of their squared movements is `tol` times `variance`, the
+    mean of the columns'. `scale` is the mean squared norm of a row, for the rounding error.
     """
 
     engine: Engine
@@ -38,12 +39,18 @@ class LloydSolver:
     mean: np.ndarray | None
     max_iter: int
     tol: float
+    variance: float
     scale: float
     with_bounds: bool
     verbose: bool
 
     def run(self, centers: np.ndarray, init_number: int = 0) -> LloydResult:
         """Iterate from `centers` to convergence."""
+        block = None if self.verbose else compiled_block(self.rows)
+        if block is not None:
+            arguments = block, self.mean, centers, self.tol, self.max_iter
+            centers, n_iter = self.engine.submit(compiled_iterations, *arguments)
+            return self._label(centers, init_number, None, n_iter)
         if self.verbose:
             print("Initialization complete")
         # Cached bounds are of earlier centres, and hold with the way of each since then.
@@ -51,7 +58,7 @@ class LloydSolver:
         # A separate last pass would load all rows again; from local disks that costs less than to
         # sum up distances in every pass.
         is_loaded = self.engine.is_out_of_core(self.rows) and not are_cached(self.rows)
-        final = self.verbose or is_loaded
+        final, tol = self.verbose or is_loaded, self.tol * self.variance
         for n_iter in range(1, self.max_iter + 1):
             step = self._step(centers, init_number, center_movement, final=final)
             result = map_reduce(self.engine, LLOYD, self.rows, step)
@@ -77,12 +84,21 @@ class LloydSolver:
             if center_movement is not None:
                 center_movement = center_movement + movement_bounds(centers, moved, self.rows.dtype)
             centers = moved
-            if shift <= self.tol:
+            if shift <= tol:
                 if self.verbose:
-                    message = f"center shift {shift} within tolerance {self.tol}"
+                    message = f"center shift {shift} within tolerance {tol}"
                     print(f"Converged at iteration {n_iter - 1}: {message}.")
                 break
-        # Labels and inertia are those of the final centres, as in scikit-learn.
+        return self._label(centers, init_number, center_movement, n_iter)
+
+    def _label(
+        self,
+        centers: np.ndarray,
+        init_number: int,
+        center_movement: np.ndarray | None,
+        n_iter: int,
+    ) -> LloydResult:
+        """Return the result with labels and inertia of the final centres, as in scikit-learn."""
         step = self._step(centers, init_number, center_movement, final=True, with_sums=False)
         result = map_reduce(self.engine, LLOYD, self.rows, step)
         return LloydResult(centers, result.inertia, n_iter, result.n_members)

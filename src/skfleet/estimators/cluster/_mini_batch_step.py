@@ -43,8 +43,7 @@ def mini_batch_step(
     moved = state.centers * state.weights[:, None] + batch_sums["sums"]
     moved = np.where(batch_sums["weights"][:, None] > 0, moved, state.centers)
     moved /= np.where(batch_sums["weights"] > 0, weights, 1.0)[:, None]
-    # The state stays as it is: a task that Dask runs again must draw the same rows.
-    rng, n_rows = copy.deepcopy(state.rng), int(X.shape[0])
+    rng, n_rows = state.rng, int(X.shape[0])
     n_since_reassignment = state.n_since_reassignment + n_rows
     # As often as scikit-learn's.
     if (state.weights == 0).any() or n_since_reassignment >= 10 * k:
@@ -53,6 +52,8 @@ def mini_batch_step(
         if is_light.any():
             if verbose:
                 print(f"[MiniBatchKMeans] Reassigning {is_light.sum()} cluster centers.")
+            # The state stays as it is: a task that Dask runs again must draw the same rows.
+            rng = copy.deepcopy(rng)
             chosen = rng.choice(n_rows, replace=False, size=is_light.sum())
             moved[is_light] = as_dense(centers.about_mean(take_to_host(X, chosen)))
             # As in scikit-learn: with no weight, the centres would be reassigned at once again.

@@ -386,7 +386,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     w = np.ones(block.n_rows) if weight is None else to_host(weight)
     # The leverage of each row for each alpha, of shape (n_rows, 1, n_alphas).
     leverage = (w[:, None] * ((X_rotated**2) @ inverse + intercept_leverage))[:, None, :]
-    fitted = np.einsum("np,pt,pa->nta", X_rotated, Vt_Xy, inverse, optimize=True)
+    fitted = np.stack([(X_rotated * column) @ inverse for column in Vt_Xy.T], axis=1)
     # A row pulls its own prediction by its leverage (Rifkin and Lippert, 2007, section 4).
     error = ((y - y_mean)[:, :, None] - fitted) / (1 - leverage)
     weighted = w[:, None, None] * error**2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,7 +136,8 @@ def factors_of(kind: str, covariances: np.ndarray) -> np.ndarray:
         # LAPACK's solver, which takes one matrix at a time
         eye = np.eye(lower.shape[-1])
         stacked = lower.reshape(-1, *eye.shape)
-        inverses = [linalg.solve_triangular(part, eye, lower=True).T for part in stacked]
+        solve = partial(linalg.solve_triangular, lower=True, check_finite=False)
+        inverses = [solve(part, eye).T for part in stacked]
         return np.stack(inverses).reshape(lower.shape)
     if not (covariances > 0).all():
         raise ValueError(_ILL_DEFINED)
