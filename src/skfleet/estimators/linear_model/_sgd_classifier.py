@@ -25,7 +25,8 @@ from skfleet.estimators.linear_model._linear_estimators import (
     linear_predictor,
     weights_of_classes,
 )
-from skfleet.estimators.linear_model._sgd_base import BaseSGD, OutputCoding
+from skfleet.estimators.linear_model._sgd_base import BaseSGD
+from skfleet.estimators.linear_model._sgd_outputs import OutputCoding
 from skfleet.glm import SGD_LOSSES
 
 

@@ -10,7 +10,8 @@ from skfleet.estimators._early_stopping import check_validation_arguments
 from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators.linear_model._linear_estimators import LinearRegressor
-from skfleet.estimators.linear_model._sgd_base import BaseSGD, OutputCoding
+from skfleet.estimators.linear_model._sgd_base import BaseSGD
+from skfleet.estimators.linear_model._sgd_outputs import OutputCoding
 from skfleet.glm import REGRESSION_LOSSES
 
 
