@@ -262,7 +262,7 @@ class BaseSGD(SparseCoefficients):
         Without validation rows, early stopping holds some of the rows out. With them the weights of
         the best epoch are stored too.
         """
-        steps = choose_steps(self, rows, in_fit=True)
+        steps = choose_steps(self, rows, t=weights.t, in_fit=True)
         if steps == "fit":
             self._fit_single_rows(rows, weights, outputs)
             return
@@ -377,7 +377,7 @@ class BaseSGD(SparseCoefficients):
     ) -> None:
         rng, config = check_random_state(self.random_state), self._descent(track_objective=False)
         active = np.ones(len(weights.intercept), dtype=bool)
-        steps = choose_steps(self, rows, in_fit=False)
+        steps = choose_steps(self, rows, t=weights.t, in_fit=False)
         weights = self._epoch(engine, config, outputs, rng, rows, weights, active, steps)
         self._set_weights(weights, rows.dtype, 1)
 

@@ -30,19 +30,22 @@ _INT32_MAX = np.iinfo(np.int32).max
 Steps = Literal["fit", "epochs", "batches"]
 
 
-def choose_steps(estimator: Any, rows: RowBlocks, *, in_fit: bool) -> Steps:
-    """Return which steps an estimator takes; those of single rows are scikit-learn's.
+def choose_steps(estimator: Any, rows: RowBlocks, *, t: float, in_fit: bool) -> Steps:
+    """Return which steps an estimator takes from row number t on; single ones are scikit-learn's.
 
     Its early stopping is not: it scores the held-out rows by weights that lack the decay of their
-    L2 penalty. So epochs that are stopped by a score are made one by one. What they share is then
-    theirs alone: means of the weights, and the L1 penalty that is due, would start anew in each.
+    L2 penalty. So epochs that a score stops are made one by one. What goes from one to the next
+    starts anew in each call of ``partial_fit``, and takes batches: means of the weights, and the L1
+    penalty that is due in a fit.
     """
     if estimator.batch_size != "auto" or not _fits_loop(rows):
         return "batches"
     if in_fit and not estimator.early_stopping:
         return "fit"
+    assert rows.n_rows is not None
+    averages = estimator.average and (in_fit or t - 1 + rows.n_rows >= estimator.average)
     has_due_penalty = in_fit and estimator.penalty in ("l1", "elasticnet")
-    return "batches" if estimator.average or has_due_penalty else "epochs"
+    return "batches" if averages or has_due_penalty else "epochs"
 
 
 def _fits_loop(rows: RowBlocks) -> bool:
@@ -71,7 +74,7 @@ def fit_single_rows(
     settings = {} if positive is None else {"class_weight": _class_weights(sides, len(positive))}
     model = _scikit_learn_model(estimator, **settings)
     begin_pass(1, rows)
-    with _quiet_library(names_epoch=True):
+    with _NOT_CONVERGED, _DEPRECATED, _quiet_library(names_epoch=True):
         model.fit(X, y, start.coef, start.intercept, sample_weight=weight)
     count_library_passes(type(estimator).__name__, model.n_iter_, rows.n_rows)
     coef, intercept = np.atleast_2d(model.coef_), model.intercept_
@@ -103,11 +106,12 @@ def descend_single_rows(
     coef, intercept = weights.coef.astype(X.dtype), weights.intercept.copy()
     for i, (seed, rate) in enumerate(zip(seeds, weights.rate, strict=True)):
         settings: dict[str, Any] = {"random_state": seed, "eta0": estimator.eta0 * rate}
+        settings |= {"early_stopping": False, "average": False, "verbose": 0}
         target = astype(y, FLOAT64)
         if positive is not None:
             target = (y == positive[i]).astype(np.int64)
             settings["class_weight"] = None if sides is None else dict(enumerate(sides[::-1, i]))
-        model = _scikit_learn_model(estimator, early_stopping=False, verbose=0, **settings)
+        model = _scikit_learn_model(estimator, **settings)
         # The loop changes the coefficients in place: they are a copy.
         model.n_features_in_, model.t_ = X.shape[1], weights.t
         model.coef_, model.intercept_ = coef[i], intercept[i : i + 1]
@@ -145,9 +149,8 @@ def _class_weights(sides: np.ndarray | None, n_outputs: int) -> dict[int, float]
 
 @contextmanager
 def _quiet_library(*, names_epoch: bool) -> Iterator[None]:
-    """Call scikit-learn on rows and parameters that have been checked, and in our words."""
-    checked = config_context(assume_finite=True, skip_parameter_validation=True)
-    with checked, _NOT_CONVERGED, _DEPRECATED:
+    """Leave out scikit-learn's checks, which are made, and raise its errors in our words."""
+    with config_context(assume_finite=True, skip_parameter_validation=True):
         try:
             yield
         except ValueError as error:
