@@ -207,8 +207,8 @@ BATCHES, FIT, EPOCHS = ({name} for name in ("batches", "fit", "partial_fit"))
         ({}, sparse.csr_array(X), FIT, EPOCHS),
         ({"penalty": "l1"}, X, FIT, EPOCHS),
         ({"average": True}, X, FIT, BATCHES),
-        ({"average": 200}, X, FIT, BATCHES),
-        ({"average": 201}, X, FIT, EPOCHS),  # which begins in the next call
+        ({"average": 199}, X, FIT, BATCHES),
+        ({"average": 200}, X, FIT, EPOCHS),  # a mean of one row
         ({"batch_size": 1}, X, BATCHES, BATCHES),
         ({"batch_size": 64}, X, BATCHES, BATCHES),
         ({}, LAZY, BATCHES, BATCHES),
@@ -270,7 +270,7 @@ def test_blocks_of_incremental_are_learned_row_by_row():
 # -- from one to the other -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("average", [False, True, 100, 1000])
+@pytest.mark.parametrize("average", [False, True, 100, 120, 1000])
 @pytest.mark.parametrize("kind", [SGDClassifier, SGDRegressor])
 def test_models_go_from_rows_to_blocks_and_back(kind, average):
     """Batches of one row take scikit-learn's steps, so that all orders of the two are the same."""
@@ -282,7 +282,7 @@ def test_models_go_from_rows_to_blocks_and_back(kind, average):
     lazy = da.from_array(X, chunks=(1, 6)), da.from_array(y, chunks=1)  # batches of a row
     for n, rows in enumerate(((X, y), lazy, (X, y), lazy, (X, y)), start=1):
         part = rows[0][:40], rows[1][:40]
-        takes_means = average and average <= 40 * n
+        takes_means = average and average < 40 * n
         got.set_params(batch_size=1 if takes_means else "auto")
         got.partial_fit(*part, **first)
         want.partial_fit(X[:40], y[:40], **first)

@@ -43,7 +43,7 @@ def choose_steps(estimator: Any, rows: RowBlocks, *, t: float, in_fit: bool) -> 
     if in_fit and not estimator.early_stopping:
         return "fit"
     assert rows.n_rows is not None
-    averages = estimator.average and (in_fit or t - 1 + rows.n_rows >= estimator.average)
+    averages = estimator.average and (in_fit or t - 1 + rows.n_rows > estimator.average)
     has_due_penalty = in_fit and estimator.penalty in ("l1", "elasticnet")
     return "batches" if averages or has_due_penalty else "epochs"
 
@@ -120,9 +120,11 @@ def descend_single_rows(
         with _quiet_library(names_epoch=False):
             model.partial_fit(X, target, sample_weight=weight)
         coef[i], intercept[i] = model.coef_, model.intercept_[0]
-    n_rows, unknown = block.n_rows, np.full(k, np.nan)
+    n_rows, unknown, coef = block.n_rows, np.full(k, np.nan), coef.astype(np.float64)
+    if weights.mean_coef is not None:  # the means are the weights until they have begun
+        weights = weights._replace(mean_coef=coef.copy(), mean_intercept=intercept.copy())
     return weights._replace(
-        coef=coef.astype(np.float64),
+        coef=coef,
         intercept=intercept,
         value=unknown,
         penalty=unknown,
