@@ -59,7 +59,7 @@ def _fits_loop(rows: RowBlocks) -> bool:
 
 
 class LibraryFit(NamedTuple):
-    """What scikit-learn's ``fit`` has learned."""
+    """Weights that scikit-learn's ``fit`` has learned, and its epochs."""
 
     weights: SGDWeights
     n_iter: int
