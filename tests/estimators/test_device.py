@@ -61,8 +61,8 @@ CASES = [
     (LogisticRegression(), labels, 1),
     (LogisticRegression(l1_ratio=1.0), (labels == "yes").astype(int), 2),
     (RidgeClassifier(), labels, 1),
-    (SGDClassifier(max_iter=5, tol=None, random_state=0), labels, 1),
-    (SGDRegressor(max_iter=5, tol=None, random_state=0), target, 2),
+    (SGDClassifier(max_iter=5, tol=None, random_state=0, batch_size=8), labels, 1),
+    (SGDRegressor(max_iter=5, tol=None, random_state=0, batch_size=8), target, 2),
     (KMeans(3, n_init=1, random_state=0), None, 1),
     (MiniBatchKMeans(3, random_state=0), None, 1),
     (GaussianMixture(3, tol=1.0, random_state=0), None, 1),
@@ -207,8 +207,8 @@ def test_wrappers_train_where_their_estimator_computes(mixed_fleet, how, on_dask
     else:
         wrapper = partial(Incremental, batch_size=100, random_state=0, **how)
     with mixed_fleet.as_current(), get_task_stream(mixed_fleet) as stream:
-        found = wrapper(SGDClassifier(random_state=0, device="cuda")).fit(rows, y)
-    expected = wrapper(SGDClassifier(random_state=0)).fit(rows, y)
+        found = wrapper(SGDClassifier(random_state=0, batch_size=8, device="cuda")).fit(rows, y)
+    expected = wrapper(SGDClassifier(random_state=0, batch_size=8)).fit(rows, y)
     np.testing.assert_array_equal(found.predict(X), expected.predict(X))
     ran = {(task["key"].rpartition("-")[0], task["worker"]) for task in stream.data}
     elsewhere = {name for name, address in ran if "GPU" not in workers[address]["resources"]}
@@ -221,10 +221,13 @@ def test_wrappers_train_where_their_estimator_computes(mixed_fleet, how, on_dask
 def test_validation_rows(kind, on_dask, mixed_fleet):
     stops = {"early_stopping": True, "n_iter_no_change": 3, "random_state": 0}
     if kind is SGDClassifier:
+        stops["batch_size"] = 8
         expected, found = SGDClassifier(**stops), SGDClassifier(**stops, device="cuda")
     else:
         expected, found = (
-            Incremental(SGDClassifier(random_state=0, device=device), epochs=20, **stops)
+            Incremental(
+                SGDClassifier(random_state=0, batch_size=8, device=device), epochs=20, **stops
+            )
             for device in ("cpu", "cuda")
         )
     rows = X[:300], labels[:300], X[300:], labels[300:]
@@ -343,7 +346,7 @@ def test_targets_on_a_device_are_those_of_the_host(case, device):
 @pytest.mark.parametrize("wrapped", [BlockwiseVotingClassifier, Incremental])
 def test_wrappers_take_targets_on_a_device(wrapped, device):
     y = (labels == "yes").astype(int)
-    model = wrapped(SGDClassifier(max_iter=5, tol=None, random_state=0))
+    model = wrapped(SGDClassifier(max_iter=5, tol=None, random_state=0, batch_size=8))
     expected = clone(model).fit(X, y).predict(X)
     found = model.fit(_device.to_device(X), _device.to_device(y))
     np.testing.assert_array_equal(found.predict(X), expected)

@@ -11,7 +11,8 @@ from skfleet.estimators import SGDClassifier
 def test_history_has_a_row_per_epoch(early_stopping):
     X, y = make_classification(2000, 8, random_state=0)
     how = {"max_iter": 4, "tol": None, "random_state": 0, "early_stopping": early_stopping}
-    model = SGDClassifier(loss="log_loss", warm_start=True, **how).fit(X, y).fit(X, y)
+    how |= {"warm_start": True, "batch_size": 8}
+    model = SGDClassifier(loss="log_loss", **how).fit(X, y).fit(X, y)
     history = model.history_
     assert list(history.columns) == ["epoch", "n_samples_seen", "loss", "score", "seconds"]
     assert list(history.epoch) == [1, 2, 3, 4]

@@ -25,10 +25,11 @@ WEIGHTS = RNG.uniform(0.1, 3, 600)
 FIT, VAL = np.arange(400), np.arange(400, 600)
 
 STOPS = {"early_stopping": True, "n_iter_no_change": 4, "random_state": 3}
+# Batches, whose epochs are the same with and without a score after each.
 MODELS = {
-    "classifier": SGDClassifier(**STOPS),
-    "binary": SGDClassifier(loss="log_loss", penalty="l1", **STOPS),
-    "regressor": SGDRegressor(**STOPS, eta0=0.1),
+    "classifier": SGDClassifier(**STOPS, batch_size=8),
+    "binary": SGDClassifier(loss="log_loss", penalty="l1", **STOPS, batch_size=8),
+    "regressor": SGDRegressor(**STOPS, eta0=0.1, batch_size=8),
     "incremental": Incremental(
         reference.SGDClassifier(random_state=0), epochs=60, batch_size=50, **STOPS
     ),
@@ -252,7 +253,7 @@ def test_weights_that_leave_nothing():
 
 
 def test_averages_of_the_best_epoch():
-    model = SGDClassifier(average=True, loss="log_loss", **STOPS)
+    model = SGDClassifier(average=True, loss="log_loss", **STOPS, batch_size=8)
     y = LABELS == "a"
     model.fit(X[FIT], y[FIT], X_val=X[VAL], y_val=y[VAL])
     n_epochs = model.n_iter_

@@ -281,6 +281,7 @@ def test_fits_come_to_the_kernel(emulator, monkeypatch, kind, n_classes, setting
     X = np.random.default_rng(4).normal(size=(100, 4))
     y = _target(kind, n_classes, X)
     settings = settings | {"max_iter": 2, "tol": None, "random_state": 0, "device": "cpu"}
+    settings["batch_size"] = 8  # "auto" is one row here
     expected = kind(**settings).fit(X, y)
     assert not emulator.launched
     monkeypatch.setattr(_sgd_kernel, "supports", lambda X, targets, config: True)
@@ -301,7 +302,7 @@ def test_fits_on_a_device_are_those_of_the_host(launched, kind, n_classes, setti
     X = np.random.default_rng(4).normal(size=(1_000, 6)).astype(dtype)
     y = _target(kind, n_classes, X)
     weight = np.random.default_rng(6).random(len(X))
-    settings = settings | {"max_iter": 3, "tol": None, "random_state": 0}
+    settings = settings | {"max_iter": 3, "tol": None, "random_state": 0, "batch_size": 8}
     expected = kind(**settings).fit(X, y, sample_weight=weight)
     found = kind(**settings, device="cuda").fit(X, y, sample_weight=weight)
     assert launched[-6:] == ["schedule", "descend"] * 3

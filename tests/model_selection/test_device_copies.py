@@ -85,9 +85,14 @@ def explained(model, X, y=None):
 
 
 CASES = {
-    "SGDClassifier": (SGDClassifier(random_state=0), ALPHAS, labels, {}),
-    "weights": (SGDClassifier(random_state=0), ALPHAS, labels, {"sample_weight": weight}),
-    "SGDRegressor": (SGDRegressor(random_state=0), ALPHAS, target, {}),
+    "SGDClassifier": (SGDClassifier(random_state=0, batch_size=8), ALPHAS, labels, {}),
+    "weights": (
+        SGDClassifier(random_state=0, batch_size=8),
+        ALPHAS,
+        labels,
+        {"sample_weight": weight},
+    ),
+    "SGDRegressor": (SGDRegressor(random_state=0, batch_size=8), ALPHAS, target, {}),
     "MiniBatchKMeans": (
         MiniBatchKMeans(random_state=0),
         {"n_clusters": [2, 3, 4, 5, 6]},
@@ -146,7 +151,7 @@ def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
     before = host_to_device_transfers.n_arrays
     few, few_labels = X[:90], labels[:90]
     for device in ("cpu", "cuda"):
-        model = SGDClassifier(loss="log_loss", random_state=0, device=device)
+        model = SGDClassifier(loss="log_loss", random_state=0, batch_size=8, device=device)
         found[device] = HyperbandSearchCV(model, ALPHAS, **how).fit(few, few_labels)
     assert host_to_device_transfers.n_arrays - before == 1 + 14
     same(found["cpu"], found["cuda"])
@@ -188,7 +193,7 @@ def test_rows_that_do_not_fit_are_learned_from_the_host(fleet, monkeypatch, shar
     found, n_uploads, n_bytes = {}, {}, {}
     for device in ("cpu", "cuda"):
         before = host_to_device_transfers.n_arrays, host_to_device_transfers.n_bytes
-        model = SGDClassifier(random_state=0, device=device)
+        model = SGDClassifier(random_state=0, batch_size=8, device=device)
         how = {**HYPERBAND, "max_iter": 27, "batch_size": 51}
         found[device] = HyperbandSearchCV(model, ALPHAS, **how).fit(X, labels)
         n_uploads[device] = host_to_device_transfers.n_arrays - before[0]
@@ -308,7 +313,7 @@ def test_incremental_brings_blocks_up_once_for_all_epochs(fleet, early_stopping)
     found = {}
     before = host_to_device_transfers.n_arrays
     for device in ("cpu", "cuda"):
-        model = SGDClassifier(random_state=0, device=device)
+        model = SGDClassifier(random_state=0, batch_size=8, device=device)
         how = {"epochs": 4, "batch_size": 100, "early_stopping": early_stopping}
         found[device] = Incremental(model, random_state=0, **how).fit(rows, y)
     assert host_to_device_transfers.n_arrays - before == 5
@@ -320,7 +325,7 @@ def test_incremental_mixes_rows_on_the_host(fleet):
     rows, y = da.from_array(X, chunks=(240, 10)), da.from_array(labels, chunks=240)
     found = {}
     for device in ("cpu", "cuda"):
-        model = SGDClassifier(random_state=0, device=device)
+        model = SGDClassifier(random_state=0, batch_size=8, device=device)
         how = {"epochs": 2, "shuffle": "rows", "buffer_blocks": 2}
         found[device] = Incremental(model, random_state=0, **how).fit(rows, y)
     np.testing.assert_allclose(found["cpu"].estimator_.coef_, found["cuda"].estimator_.coef_)
@@ -355,10 +360,12 @@ def processes():
 def fit_on_both(client, while_it_runs=lambda: None, **how):
     """Search on the host of a fleet and on its GPU."""
     how = {**HYPERBAND, **how}
-    expected = HyperbandSearchCV(SGDClassifier(random_state=0), ALPHAS, **how).fit(X, labels)
+    expected = HyperbandSearchCV(SGDClassifier(random_state=0, batch_size=8), ALPHAS, **how).fit(
+        X, labels
+    )
     thread = threading.Thread(target=while_it_runs)
     thread.start()
-    model = SGDClassifier(random_state=0, device="cuda")
+    model = SGDClassifier(random_state=0, batch_size=8, device="cuda")
     found = HyperbandSearchCV(model, ALPHAS, **how).fit(X, labels)
     thread.join()
     same(expected, found)

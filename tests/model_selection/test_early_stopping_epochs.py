@@ -29,9 +29,10 @@ from skfleet.model_selection._early_stopping._libraries import booster_of
 
 STOPS = {"n_iter_no_change": 4, "random_state": 3}
 PLAIN = {"random_state": 0, "alpha": 0.01}
+# Batches, whose epochs are the same with and without a score after each.
 MODELS = {
-    "classifier": SGDClassifier(loss="log_loss", **STOPS),
-    "regressor": SGDRegressor(**STOPS, early_stopping=True),
+    "classifier": SGDClassifier(loss="log_loss", batch_size=8, **STOPS),
+    "regressor": SGDRegressor(batch_size=8, **STOPS, early_stopping=True),
     "incremental": Incremental(
         reference.SGDClassifier(loss="log_loss", **PLAIN),
         epochs=40,

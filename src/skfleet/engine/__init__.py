@@ -6,7 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from skfleet.engine._counted_rows import CountedRows, in_own_partitions, with_known_lengths
-from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
+from skfleet.engine._counters import (
+    Counts,
+    count_library_passes,
+    counting,
+    counting_disabled,
+    log_pass,
+)
 from skfleet.engine._disk_cache import are_cached
 from skfleet.engine._fit_progress import (
     FitProgressMixin,
@@ -124,6 +130,7 @@ __all__ = [
     "check_picklable",
     "check_satisfiable",
     "check_sent",
+    "count_library_passes",
     "count_slots",
     "counting",
     "counting_disabled",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from skfleet.engine._fit_progress import no_fit_progress
+from skfleet.engine._fit_progress import current_fit_progress, no_fit_progress
 
 logger = logging.getLogger("skfleet.engine")
 
@@ -85,3 +85,14 @@ def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:
     """Count one pass and write it to the log."""
     add_counts(passes=1)
     logger.debug("pass %s: %d blocks in %d tasks", name, n_blocks, n_tasks)
+
+
+def count_library_passes(name: str, n_passes: int, n_rows: int) -> None:
+    """Count the passes that another library has made over rows of this process, in one call.
+
+    The first of them has begun on the bar before the call.
+    """
+    add_counts(passes=n_passes)
+    logger.debug("%d passes %s: 1 block", n_passes, name)
+    if (progress := current_fit_progress()) is not None:
+        progress.end_passes(n_passes, n_rows)

@@ -231,6 +231,15 @@ random_state : int, RandomState instance or None, default=None
 precompute : bool or array of shape (n_features, n_features), default=False
     Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed. An
     array that is not that of dense rows is refused, or warned of where their means are not 0.""",
+    "sgd_rows": """\
+Rows of this process (NumPy, SciPy, pandas) are learned by scikit-learn's compiled loop, a row in a
+step: ``fit`` and ``partial_fit`` are scikit-learn's, and so is the answer, also where an
+:class:`Incremental` or a search calls them in a task. With `early_stopping`, whose rows and scores
+are ours, epochs of that loop are made one by one. What has to go from one such epoch, or call of
+``partial_fit``, to the next is not to be had from scikit-learn: an L1 penalty with `early_stopping`
+takes batches, and once `average` has begun ``partial_fit`` takes batches too (after a ``fit`` it
+goes on from the means). So do blocks on Dask or a GPU. For many classes and many rows of this
+process, batches are faster: set `batch_size` to 256.""",
     "sgd_steps": r"""All rows of a batch meet the weights before it. They are moved by the *sum* of
 the rows' steps,
 :math:`\beta \leftarrow \prod_i (1 - \eta_i \alpha_2) \beta - \sum_i \eta_i w_i \ell'(y_i, p_i)
@@ -250,20 +259,23 @@ intercepts of sparse rows learn a hundredth as fast as those of dense ones, as i
 block to block, wherever they are: the result depends on the chunks, but not on which worker
 holds them, and a fleet adds memory, not speed; blocks are prefetched.
 The weights move to a block's device and back once a block, and nothing else does in between.
-They are float64; products are as precise as the rows.""",
+In batches they are float64, and products as precise as the rows.""",
     "sgd_attributes": """t_ : float
     1 more than the number of rows learned, a row counted once an epoch.
 history_ : pandas.DataFrame
-    A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (its mean over rows,
-    without the penalty), ``score`` on the validation rows, NaN without these, and ``seconds``
-    since the fit began.
+    A row per epoch of a ``fit`` by batches, or with `early_stopping`: ``epoch``,
+    ``n_samples_seen``, ``loss`` (its mean over rows, without the penalty; NaN where scikit-learn's
+    loop learns, which does not tell it), ``score`` on the validation rows, NaN without these, and
+    ``seconds`` since the fit began.
 {features_in}""",
     "sgd_options": """warm_start : bool, default=False
     Let ``fit`` start from the solution of the last one.
 average : bool or int, default=False
     Answer with the mean of the weights after every row, from row `average` on.
 batch_size : int or "auto", default="auto"
-    Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
+    Rows in a step. "auto" is one for rows of this process, whose steps are scikit-learn's own
+    (see Notes); of blocks on Dask or a GPU a 256th of a block's rows, but at least 8 and at most
+    256.
 {device}""",
     "sgd_penalty": """penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
     The penalty R.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Any, ClassVar, NamedTuple
@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skfleet._array import FLOAT64, asarray_like, astype, is_not_numpy, namespace, to_host
+from skfleet._array import to_host
 from skfleet._linalg import dense_rows
 from skfleet._validation import (
     check_bool,
@@ -23,7 +23,7 @@ from skfleet._validation import (
     check_total_weight,
 )
 from skfleet._warnings import warn
-from skfleet.blocks import Block, RowBlocks
+from skfleet.blocks import Block, RowBlocks, open_block
 from skfleet.engine import (
     Engine,
     Reduction,
@@ -44,8 +44,16 @@ from skfleet.estimators._early_stopping import (
     validation_rows,
 )
 from skfleet.estimators.linear_model._linear_estimators import SparseCoefficients, linear_predictor
+from skfleet.estimators.linear_model._sgd_outputs import OutputCoding
+from skfleet.estimators.linear_model._sgd_single_rows import (
+    Steps,
+    choose_steps,
+    descend_single_rows,
+    fit_single_rows,
+    overflow_error,
+)
 from skfleet.estimators.meta._epochs import epoch_record, history_of
-from skfleet.glm import SGDConfig, SGDTargets, SGDWeights, descend, encode_labels
+from skfleet.glm import SGDConfig, SGDWeights, descend
 
 PENALTIES = ("l2", "l1", "elasticnet", None)
 LEARNING_RATES = ("constant", "optimal", "invscaling", "adaptive", "pa1", "pa2")
@@ -53,44 +61,6 @@ LEARNING_RATES = ("constant", "optimal", "invscaling", "adaptive", "pa1", "pa2")
 PER_OUTPUT_FIELDS = SGDWeights._fields[: SGDWeights._fields.index("rate") + 1]
 # The "adaptive" learning rate stops decaying here.
 MIN_RATE = 1e-6
-
-
-@dataclass(frozen=True)
-class OutputCoding:
-    """Targets of the outputs: numbers, or one class against the rest."""
-
-    classes: np.ndarray | None = None
-    side_weights: np.ndarray | None = None  # (2, k): weights of the positive class, of the rest
-
-    def targets(self, block: Block, active: np.ndarray) -> SGDTargets:
-        """Return the targets of a block for the active outputs."""
-        y, weight = block.y, block.sample_weight
-        if len(y.shape) != 1:
-            raise ValueError(
-                f"y should be a 1d array, got one of {len(y.shape)} dimensions instead. "
-                "Take its column, y[:, 0] say."
-            )
-        if self.classes is None:
-            return SGDTargets(astype(y, FLOAT64), weight)
-        codes = known_codes(y, self.classes)
-        positive = np.flatnonzero(active) if len(self.classes) > 2 else np.array([1])
-        sides = None if self.side_weights is None else self.side_weights[:, active]
-        return SGDTargets(codes, weight, positive, sides)
-
-
-def known_codes(y: Any, classes: np.ndarray) -> Any:
-    """Return the codes of labels, on their device; raise for labels not in classes."""
-    xp = namespace(y)
-    # The search gives unknown labels a code as well; the label of that code is another one.
-    codes = xp.clip(encode_labels(y, classes), 0, len(classes) - 1)
-    device_classes = asarray_like(classes, y, dtype=y.dtype) if is_not_numpy(y) else classes
-    unknown = xp.take(device_classes, codes) != y
-    if bool(xp.any(unknown)):
-        raise ValueError(
-            f"y must hold labels in classes. Got {to_host(y)[to_host(unknown)][0]!r} instead. Name "
-            "all labels in the first call of partial_fit."
-        )
-    return codes
 
 
 class ValidationSums(NamedTuple):
@@ -292,6 +262,10 @@ class BaseSGD(SparseCoefficients):
         Without validation rows, early stopping holds some of the rows out. With them the weights of
         the best epoch are stored too.
         """
+        steps = choose_steps(self, rows, t=weights.t, in_fit=True)
+        if steps == "fit":
+            self._fit_single_rows(rows, weights, outputs)
+            return
         # Rows to validate on: given ones, or a part of the rows with early stopping.
         rng, select, best = check_random_state(self.random_state), None, None
         config = self._descent(track_objective=True)
@@ -300,6 +274,9 @@ class BaseSGD(SparseCoefficients):
         elif self.early_stopping:
             rows = with_row_offsets(engine, rows)
             select, validation = self._split_holdout(engine, rows, rng)
+            if steps == "epochs":  # an epoch is too short to copy its rows in each
+                block = select(open_block(rows.blocks[0]))
+                rows, select = replace(rows, blocks=(block,), lengths=(block.n_rows,)), None
         # Without a tolerance the number of passes is known, for the progress bar.
         stopping = EarlyStopping(self.n_iter_no_change, self.tol, len(weights.intercept))
         if self.tol is None:
@@ -308,16 +285,12 @@ class BaseSGD(SparseCoefficients):
         for n_iter in range(1, self.max_iter + 1):
             # Outputs that have stopped cost nothing: an epoch trains the active ones only.
             active = stopping.active
-            part = self._epoch(engine, config, outputs, rng, rows, weights, active, select)
+            part = self._epoch(engine, config, outputs, rng, rows, weights, active, steps, select)
             rows = replace(rows, checked=True)
             # Infinity or NaN never leaves the weights again: further epochs would be wasted.
             weights = _merge_outputs(weights, part, active)
             if not all(np.isfinite(v).all() for v in (part.coef, part.intercept)):
-                raise ValueError(
-                    "Coefficients must stay finite. Floating-point under-/overflow occurred at "
-                    f"epoch #{n_iter} instead. Scale the columns with a StandardScaler or a "
-                    "MinMaxScaler, or choose a smaller eta0."
-                )
+                raise overflow_error(f"Floating-point under-/overflow occurred at epoch #{n_iter}")
             # Without validation rows the objective decides, negated: more is better for early
             # stopping.
             score = -(part.value + part.penalty) / part.n_rows
@@ -343,16 +316,28 @@ class BaseSGD(SparseCoefficients):
             if not stopping.active.any():
                 break
         if self.tol is not None and stopping.active.any():
-            warn(
-                f"The loss still fell by tol={self.tol:g} after max_iter={self.max_iter} epochs. "
-                "Increase max_iter to improve the fit.",
-                ConvergenceWarning,
-            )
+            self._warn_of_max_iter()
         # Before the best epoch is set, since this drops that of an earlier fit.
         self._set_weights(weights, rows.dtype, n_iter)
         self.history_ = history_of(epochs)
         if best is not None:
             self._best_epoch = best
+
+    def _fit_single_rows(self, rows: RowBlocks, start: SGDWeights, outputs: OutputCoding) -> None:
+        """Fit by scikit-learn's loop, which keeps no record of its epochs."""
+        active = np.ones(len(start.intercept), dtype=bool)
+        learned = fit_single_rows(self, rows, start, outputs.targets(rows.blocks[0], active))
+        self._set_weights(learned.weights, rows.dtype, learned.n_iter)
+        self.__dict__.pop("history_", None)
+        if self.tol is not None and learned.n_iter == self.max_iter:
+            self._warn_of_max_iter()
+
+    def _warn_of_max_iter(self) -> None:
+        warn(
+            f"The loss still fell by tol={self.tol:g} after max_iter={self.max_iter} epochs. "
+            "Increase max_iter to improve the fit.",
+            ConvergenceWarning,
+        )
 
     def restore_best_epoch(self) -> BaseSGD:
         """Return to the weights after the epoch with the best score of the validation rows.
@@ -392,7 +377,8 @@ class BaseSGD(SparseCoefficients):
     ) -> None:
         rng, config = check_random_state(self.random_state), self._descent(track_objective=False)
         active = np.ones(len(weights.intercept), dtype=bool)
-        weights = self._epoch(engine, config, outputs, rng, rows, weights, active)
+        steps = choose_steps(self, rows, t=weights.t, in_fit=False)
+        weights = self._epoch(engine, config, outputs, rng, rows, weights, active, steps)
         self._set_weights(weights, rows.dtype, 1)
 
     def _epoch(
@@ -404,15 +390,18 @@ class BaseSGD(SparseCoefficients):
         rows: RowBlocks,
         weights: SGDWeights,
         active: np.ndarray,
+        steps: Steps,
         select: Any = None,
     ) -> SGDWeights:
         """Return the weights of active outputs after one epoch over the rows."""
         batches, seed = [TrainingBatch([block]) for block in rows.blocks], None
-        if self.shuffle:
+        part, by_row = _select_outputs(weights, active), steps == "epochs"
+        if self.shuffle and not by_row:
             seed = int(rng.randint(2**31 - 1))
             batches = [batches[i] for i in rng.permutation(len(batches))]
-        part, args = _select_outputs(weights, active), (config, outputs, active, seed)
-        part = fold(engine, descend_block, part, rows, *args, batches=batches, select=select)
+        args = (self, outputs, active, rng) if by_row else (config, outputs, active, seed)
+        update = descend_single_rows if by_row else descend_block
+        part = fold(engine, update, part, rows, *args, batches=batches, select=select)
         if not part.n_rows:
             raise ValueError("X must have at least one row. Got none instead.")
         check_total_weight(part.weight)
@@ -468,12 +457,14 @@ def _score(
 def _print_epoch(epochs: list[dict[str, Any]], part: SGDWeights, score: np.ndarray) -> None:
     """Print the statistics of the last epoch as scikit-learn does, and rows per second."""
     n_rows, epoch = part.n_rows, epochs[-1]
-    seconds = epoch["seconds"]
+    seconds, losses = epoch["seconds"], ""
+    if np.isfinite(epoch["loss"]):  # NaN where scikit-learn's loop does not tell it
+        objective = np.mean(part.value + part.penalty) / n_rows
+        losses = f"Avg. loss: {epoch['loss']:f}, Objective: {objective:f}, "
     print(
         f"-- Epoch {epoch['epoch']}\nNorm: {np.linalg.norm(part.coef):.2f}, "
         f"NNZs: {np.count_nonzero(part.coef)}, Bias: {np.mean(part.intercept):.6f}, "
-        f"T: {n_rows}, Avg. loss: {epoch['loss']:f}, "
-        f"Objective: {np.mean(part.value + part.penalty) / n_rows:f}, "
+        f"T: {n_rows}, {losses}"
         f"Score: {np.mean(score):f}\nTotal training time: {seconds:.2f} seconds, "
         f"{epoch['n_samples_seen'] / max(seconds, 1e-9):,.0f} rows/s."
     )

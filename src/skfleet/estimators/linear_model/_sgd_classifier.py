@@ -25,7 +25,8 @@ from skfleet.estimators.linear_model._linear_estimators import (
     linear_predictor,
     weights_of_classes,
 )
-from skfleet.estimators.linear_model._sgd_base import BaseSGD, OutputCoding
+from skfleet.estimators.linear_model._sgd_base import BaseSGD
+from skfleet.estimators.linear_model._sgd_outputs import OutputCoding
 from skfleet.glm import SGD_LOSSES
 
 
@@ -46,9 +47,10 @@ class SGDClassifier(BaseSGD, LinearClassifier):
     Minimises :math:`\frac{1}{n} \sum_i w_i \ell(y_i, x_i^T \beta + b) + \alpha R(\beta)` for each
     class against all others, with :math:`y_i = \pm 1` and :math:`R = \rho \|\beta\|_1 + \frac{1 -
     \rho}{2} \|\beta\|^2`, as :class:`sklearn.linear_model.SGDClassifier` does (Bottou, 2012,
-    Stochastic gradient descent tricks), but a batch of rows in a step, and all classes at once.
-    Scale columns before. `partial_fit` makes it one for :class:`Incremental` and for adaptive
-    searches, on any device.
+    Stochastic gradient descent tricks). Rows of this process take its steps of single rows, and
+    blocks on Dask or a GPU a batch of rows in a step, and all classes at once. Scale columns
+    before. `partial_fit` makes it one for :class:`Incremental` and for adaptive searches, on any
+    device.
 
     Parameters
     ----------
@@ -58,7 +60,8 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         "squared_error", "huber", "epsilon_insensitive", "squared_epsilon_insensitive".
     {sgd_penalty}
     n_jobs : int, default=None
-        Ignored, present for compatibility with scikit-learn: all classes are learned at once.
+        Classes that scikit-learn's ``fit`` of rows of this process learns at once, in threads;
+        batches are of all classes.
     random_state : int, RandomState instance or None, default=None
         Seed of the order of blocks and rows and of the validation split.
     learning_rate : str, default="optimal"
@@ -114,6 +117,8 @@ class SGDClassifier(BaseSGD, LinearClassifier):
 
     Notes
     -----
+    {sgd_rows}
+
     {sgd_steps}
 
     With ``batch_size=1`` and ``shuffle=False`` the answer is scikit-learn's to rounding, but for

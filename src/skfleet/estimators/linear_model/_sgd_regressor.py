@@ -10,7 +10,8 @@ from skfleet.estimators._early_stopping import check_validation_arguments
 from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators._method_dispatch import run_on_device
 from skfleet.estimators.linear_model._linear_estimators import LinearRegressor
-from skfleet.estimators.linear_model._sgd_base import BaseSGD, OutputCoding
+from skfleet.estimators.linear_model._sgd_base import BaseSGD
+from skfleet.estimators.linear_model._sgd_outputs import OutputCoding
 from skfleet.glm import REGRESSION_LOSSES
 
 
@@ -21,8 +22,9 @@ class SGDRegressor(BaseSGD, LinearRegressor):
     Minimises :math:`\frac{1}{n} \sum_i w_i \ell(y_i, x_i^T \beta + b) + \alpha R(\beta)` with
     :math:`R = \rho \|\beta\|_1 + \frac{1 - \rho}{2} \|\beta\|^2`, as
     :class:`sklearn.linear_model.SGDRegressor` does (Bottou, 2012, Stochastic gradient descent
-    tricks), but a batch of rows in a step. Scale columns before. `partial_fit` makes it one for
-    :class:`Incremental` and for adaptive searches, on any device.
+    tricks). Rows of this process take its steps of single rows, and blocks on Dask or a GPU a batch
+    of rows in a step. Scale columns before. `partial_fit` makes it one for :class:`Incremental` and
+    for adaptive searches, on any device.
 
     Parameters
     ----------
@@ -78,6 +80,8 @@ class SGDRegressor(BaseSGD, LinearRegressor):
 
     Notes
     -----
+    {sgd_rows}
+
     {sgd_steps}
 
     With ``batch_size=1`` and ``shuffle=False`` the answer is scikit-learn's to rounding, but for
