@@ -15,8 +15,9 @@ scikit-learn includes that of pandas to read all columns. A cell whose scikit-le
 ten seconds, or more memory than there is, is left out. Estimators that look among training rows are
 asked for a thousand rows, in this process.
 
-The first command takes up to five minutes (there, two seconds of scikit-learn's are the limit, and
-calls of half a second are made once), the second up to two hours.
+The first command takes up to five minutes (there, three seconds of scikit-learn's are the limit,
+and calls of 0.3 s count once), the second up to two hours; what has no time left is left out.
+``--minutes`` bounds them otherwise. Figures are written as they come.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import time
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -53,9 +54,10 @@ class Patience:
     limit: float = 10.0
     long: float = 2.0
     n_rows: int = 1_000_000  # from so many on
+    all: float = 7200.0
 
 
-FULL, QUICK = Patience(), Patience(2.0, 0.5, 0)
+FULL, QUICK = Patience(), Patience(3.0, 0.3, 0, 300.0)
 
 
 class CostError(Exception):
@@ -135,10 +137,14 @@ class Run:
     cells: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
     _seconds: dict = field(default_factory=dict)  # of scikit-learn's, with the latest size
+    _began: float = field(default_factory=time.perf_counter)
 
     def measure(self, case, rows):
         """Return the cells of one case."""
         cells, theirs = [], {}
+        if time.perf_counter() - self._began > self.patience.all:
+            self.left_out.append((case.name, "all", "all", rows.n, "no time left"))
+            return []
         for container in self.containers:
             if container not in rows.containers:
                 continue
@@ -272,7 +278,10 @@ def summary_lines(run):
     lines += ["", "errors:", *(f"  {_name(c)}  {c.error}" for c in failed)] if failed else []
     if run.left_out:
         lines += ["", "left out, with the steps that come after:"]
-        lines += [f"  {name:27} {step:10} {n:9,} {c:8} {t}" for name, step, c, n, t in run.left_out]
+        by_reason = groupby(run.left_out, lambda left: left[1:])
+        for (step, container, n, told), alike in by_reason:
+            names = " ".join(name for name, *_ in alike)
+            lines.append(f"  {step:10} {n:9,} {container:8} {told}: {names}")
     n_slow, n_very_slow = (sum(c.slowness >= bar for c in cells) for bar in (1, 2))
     share = n_slow / max(len(cells), 1)
     lines += ["", f"{n_slow} of {len(cells)} cells above 1.2 x + 50 ms ({share:.1%})"]
@@ -341,7 +350,7 @@ class Cost:
     timeout = 1200
 
     def setup_cache(self):
-        run = Run(QUICK, ("numpy", "array"))
+        run = Run(replace(QUICK, all=900.0), ("numpy", "array"))
         with tempfile.TemporaryDirectory() as folder, _fleet():
             return measure_all(CASES, [1_000], run, Path(folder)).cells
 
@@ -356,6 +365,10 @@ def _fleet():
     return Fleet(n_workers=2, threads_per_worker=1, dashboard_address=None)
 
 
+def _read(path):
+    return [Cell(**cell) for cell in json.loads(path.read_text())["cells"]]
+
+
 def main(argv=None):
     """Run all, and print a line for each step."""
     parser = argparse.ArgumentParser(
@@ -365,6 +378,7 @@ def main(argv=None):
     parser.add_argument("--only", nargs="+", help="parts of names of cases")
     parser.add_argument("--rows", nargs="+", type=lambda n: int(float(n)), help="numbers of rows")
     parser.add_argument("--containers", nargs="+", choices=CONTAINERS)
+    parser.add_argument("--minutes", type=float, help="for all of them")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--compare", type=Path, help="a file of figures to show these next to")
     parser.add_argument("--picture", type=Path, help="a file for a picture (needs matplotlib)")
@@ -374,12 +388,19 @@ def main(argv=None):
     containers = tuple(c for c in CONTAINERS if c in chosen)
     parts = given.only or [""]
     cases = [case for case in CASES if any(part in case.name for part in parts)]
-    run = Run(QUICK if given.quick else FULL, containers)
+    patience = QUICK if given.quick else FULL
+    if given.minutes is not None:
+        patience = replace(patience, all=60 * given.minutes)
+    run = Run(patience, containers)
+    before = _read(given.compare) if given.compare else None
     began = time.perf_counter()
 
     def report(cells):
         for line in table_lines(cells, containers):
             print(line, flush=True)
+        if given.json and cells:
+            figures = {"cells": [asdict(cell) for cell in run.cells], "left_out": run.left_out}
+            given.json.write_text(json.dumps(figures, indent=1))
 
     print(f"{len(cases)} cases, {machine_load()}\n{heading(containers)}", flush=True)
     with tempfile.TemporaryDirectory() as folder, _fleet():
@@ -387,12 +408,8 @@ def main(argv=None):
         measure_all(cases, sizes, run, given.folder or Path(folder), report)
     print(*summary_lines(run), sep="\n")
     print(f"{(time.perf_counter() - began) / 60:.1f} minutes, {machine_load()}")
-    if given.compare:
-        before = [Cell(**cell) for cell in json.loads(given.compare.read_text())["cells"]]
+    if before is not None:
         print(*compared_lines(before, run.cells), sep="\n")
-    if given.json:
-        figures = {"cells": [asdict(cell) for cell in run.cells], "left_out": run.left_out}
-        given.json.write_text(json.dumps(figures, indent=1))
     if given.picture:
         draw(run.cells, given.picture)
     return int(any(cell.is_worse or cell.error for cell in run.cells))

@@ -132,6 +132,14 @@ def test_what_does_not_fit_into_memory_is_not_tried(tmp_path):
     assert "GB" in run.left_out[0][-1]
 
 
+def test_what_has_no_time_left_is_left_out(tmp_path):
+    calls, run = [], Run(Patience(all=-1.0))
+    assert run.measure(counted(calls), rows(tmp_path)) == []
+    assert calls == []
+    assert run.left_out == [("Ridge", "all", "all", 200, "no time left")]
+    assert "no time left: Ridge" in "\n".join(bench_cost.summary_lines(run))
+
+
 def test_a_call_is_made_four_times_and_two_where_it_is_long(tmp_path):
     calls = []
     Run(Patience(), ("numpy",)).measure(counted(calls), rows(tmp_path))
@@ -170,7 +178,7 @@ def test_differences_of_numbers_texts_and_shapes():
 def test_every_case_runs_and_is_no_worse(case, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_cost, "best_of", lambda call, *_: (0.0, call()))
-        run = bench_cost.measure_all([case], [300], Run(QUICK, ("numpy",)), tmp_path)
+        run = bench_cost.measure_all([case], [1_000], Run(QUICK, ("numpy",)), tmp_path)
     assert len(run.cells) == len(case.actions)
     assert [(c.error, c.is_worse) for c in run.cells] == [("", False)] * len(run.cells)
 
@@ -179,7 +187,7 @@ def test_every_case_runs_and_is_no_worse(case, tmp_path):
 def test_the_command_prints_writes_draws_and_compares(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     figures, picture = tmp_path / "figures.json", tmp_path / "figures.png"
-    given = ["--only", "MinMaxScaler", "accuracy", "--rows", "500", "--json", str(figures)]
+    given = ["--only", "MinMaxScaler", "zero_one", "--rows", "500", "--json", str(figures)]
     assert bench_cost.main([*given, "--picture", str(picture)]) == 0
     found = [Cell(**kwargs) for kwargs in json.loads(figures.read_text())["cells"]]
     keys = {(c.action, c.container) for c in found if c.case == "MinMaxScaler"}
