@@ -57,7 +57,7 @@ class Patience:
     all: float = 7200.0
 
 
-FULL, QUICK = Patience(), Patience(3.0, 0.3, 0, 300.0)
+FULL, QUICK = Patience(), Patience(3.0, 0.3, 0, 280.0)
 
 
 class CostError(Exception):
@@ -169,9 +169,10 @@ class Run:
                 self._seconds[key] = rows.n, seconds
                 if seconds > self.patience.limit:
                     raise CostError(f"scikit-learn takes {seconds:.1f} s")
-            except CostError as error:
+            except Exception as error:
                 self._seconds[key] = rows.n, np.inf
-                self.left_out.append((case.name, action, container, rows.n, str(error)))
+                told = str(error) if isinstance(error, CostError) else _described(error)
+                self.left_out.append((case.name, action, container, rows.n, told))
                 break
             steps[action] = seconds, value if model is None else None
             model = value if model is None else model
@@ -194,7 +195,7 @@ class Run:
                     bar = case.tolerance * max(1.0, abs(cell.their_loss))
                     cell.is_worse = not cell.our_loss <= cell.their_loss + bar
             except Exception as error:
-                cell.error = f"{type(error).__name__}: {str(error)[:200]}"
+                cell.error = _described(error)
             yield cell
             if model is None:
                 return
@@ -209,6 +210,10 @@ class Run:
         if forecast > FORECAST_ERROR * self.patience.limit:
             told = "too long with fewer rows" if np.isinf(forecast) else f"about {forecast:.0f} s"
             raise CostError(f"scikit-learn takes {told}")
+
+
+def _described(error):
+    return f"{type(error).__name__}: {str(error)[:200]}"
 
 
 def _call(case, action, library, model, load, few):

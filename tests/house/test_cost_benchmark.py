@@ -140,6 +140,12 @@ def test_what_has_no_time_left_is_left_out(tmp_path):
     assert "no time left: Ridge" in "\n".join(bench_cost.summary_lines(run))
 
 
+def test_an_error_of_scikit_learns_ends_its_case_alone(tmp_path):
+    run = Run(QUICK, ("numpy",))
+    assert run.measure(Case("Ridge", theirs=lambda: Ridge(solver="none")), rows(tmp_path)) == []
+    assert run.left_out[0][-1].startswith("InvalidParameterError: ")
+
+
 def test_a_call_is_made_four_times_and_two_where_it_is_long(tmp_path):
     calls = []
     Run(Patience(), ("numpy",)).measure(counted(calls), rows(tmp_path))
