@@ -43,8 +43,8 @@ from skfleet import Fleet
 
 ROWS, QUICK_ROWS = (1_000, 10_000, 100_000, 1_000_000), (1_000, 100_000)
 MARKS = ("", "*", "**")
-# A small size says little of how long a larger one takes.
-FORECAST_ERROR = 5
+# A small size says little of how long a larger one takes: so many times less, and less a constant.
+FORECAST_ERROR, CONSTANT_SECONDS = 10, 0.3
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def best_of(call, patience, n_rows):
     began = time.perf_counter()
     value = finished(call())
     first = time.perf_counter() - began
-    if first > FORECAST_ERROR * FULL.limit:
+    if first > 5 * FULL.limit:
         return first, value
     is_long = first > patience.limit or (first > patience.long and n_rows >= patience.n_rows)
     seconds = []
@@ -206,7 +206,7 @@ class Run:
         if n_bytes > psutil.virtual_memory().total:
             raise CostError(f"scikit-learn takes {n_bytes / 1e9:.0f} GB")
         fewer, seconds = self._seconds.get(key, (n, 0.0))
-        forecast = seconds * (n / fewer) ** case.growth
+        forecast = max(seconds - CONSTANT_SECONDS, 0.0) * (n / fewer) ** case.growth
         if forecast > FORECAST_ERROR * self.patience.limit:
             told = "too long with fewer rows" if np.isinf(forecast) else f"about {forecast:.0f} s"
             raise CostError(f"scikit-learn takes {told}")

