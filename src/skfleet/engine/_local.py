@@ -243,6 +243,9 @@ class LocalEngine:
     def is_out_of_core(self, rows: RowBlocks) -> bool:
         return any(block.to_device or is_lazy_block(block.X) for block in rows.blocks)
 
+    def resident_nbytes(self, rows: RowBlocks) -> int | None:
+        return sum(map(block_bytes, rows.blocks))
+
 
 def _load_in_turn(blocks: Sequence[BlockRef]) -> list[tuple[Block, float]]:
     return list(map(timed_load, blocks))

@@ -164,3 +164,6 @@ class Engine(TaskPool, Protocol):
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
         """Return whether a pass loads any blocks."""
+
+    def resident_nbytes(self, rows: RowBlocks) -> int | None:
+        """Return the bytes of blocks in memory; None while some are not there yet."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from dask.typing import Key
 from distributed import Client, Future
+from distributed.system import MEMORY_LIMIT
 
 from skfleet._cluster import WorkerInfo, scheduler_workers
 from skfleet.blocks import BlockRef, LazyBlock, by_partition
@@ -50,6 +51,19 @@ def futures_of(block: BlockRef) -> list[Future]:
         parts = (*block[:3], *(block.per_sample or {}).values())
         return [part for part in parts if part is not None]
     return list(block.X.inputs.values())
+
+
+def resident_nbytes(client: Client, blocks: Sequence[BlockRef]) -> int | None:
+    """Return the bytes of blocks in workers' memory; None while some are not there yet."""
+    keys = {future.key for block in blocks for future in futures_of(block)}
+    sizes = client.nbytes(list(keys), summary=False)
+    return sum(sizes.values()) if len(sizes) == len(keys) else None
+
+
+def free_bytes(worker: WorkerInfo) -> float:
+    """Return how much a worker can load before it begins to spill, half of its memory spared."""
+    limit, used = worker["memory_limit"] or MEMORY_LIMIT, worker["metrics"].get("memory", 0)
+    return max(0.0, 0.5 * limit - used)
 
 
 def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:

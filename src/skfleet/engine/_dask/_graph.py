@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
@@ -57,6 +58,11 @@ def _as_tuple(*values: T) -> tuple[T, ...]:
 
 def _as_dict(names: list[Name], *values: T) -> dict[Name, T]:
     return dict(zip(names, values, strict=True))
+
+
+def new_key(name: str) -> str:
+    """Return a unique task key; the dashboard shows the part before the last hyphen."""
+    return f"{name or 'task'}-{uuid.uuid4().hex}"
 
 
 def func_with_summary(call: Call) -> Callable[..., object]:

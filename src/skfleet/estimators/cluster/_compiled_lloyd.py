@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -14,6 +13,7 @@ from skfleet._array import FLOAT64, is_not_numpy
 from skfleet._config import get_config
 from skfleet._linalg import with_int32_indices
 from skfleet._validation import check_total_weight
+from skfleet._warnings import IgnoredWarnings
 from skfleet.blocks import Block, RowBlocks, as_numeric, open_block
 from skfleet.engine import limit_threadpools, log_pass
 from skfleet.estimators.cluster._reductions import host_weights
@@ -22,6 +22,8 @@ from skfleet.estimators.cluster._reductions import host_weights
 MAX_BYTES = 2**26
 # Iterations on fewer rows are over before other threads have begun.
 MIN_ROWS_OF_THREADS = 2048
+# Of empty clusters the caller warns.
+_CONVERGENCE = IgnoredWarnings(ConvergenceWarning)
 
 
 def compiled_block(rows: RowBlocks) -> Block | None:
@@ -58,9 +60,8 @@ def compiled_iterations(
     with (
         limit_threadpools(1) if one_thread else nullcontext(),
         sklearn.config_context(assume_finite=True, skip_parameter_validation=True),
-        warnings.catch_warnings(),
+        _CONVERGENCE,
     ):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # empty clusters: the caller warns
         model.fit(X if mean is None else X - mean, sample_weight=weight)
     for _ in range(model.n_iter_):
         log_pass("lloyd", 1, 1)
