@@ -23,6 +23,7 @@ import pytest
 import threadpoolctl
 
 from skfleet.blocks import _block
+from skfleet.engine import _single_task
 
 with contextlib.suppress(ModuleNotFoundError):
     import random_examples  # noqa: F401  settings of hypothesis, before any test takes them
@@ -53,6 +54,9 @@ if sys.version_info < (3, 11, 9):
 
 # Where the package falls back for an error of its own code, the test sees it, from workers too.
 os.environ["SKFLEET_STRICT_FALL_BACKS"] = "1"
+
+# Rows of tests are small, and those of fits on blocks stay there; `single_task` changes it.
+SMALL_BYTES, _single_task.SMALL_BYTES = _single_task.SMALL_BYTES, 0
 
 # Modules that import one of these at their top are skipped where it is not installed.
 OPTIONAL_LIBRARIES = {
@@ -243,6 +247,12 @@ def cluster_client():
 
     with local_client(2, threads_per_worker=1, processes=False, set_as_default=False) as client:
         yield client
+
+
+@pytest.fixture
+def single_task(monkeypatch):
+    """Fit small rows on Dask in one task, as everywhere but in tests."""
+    monkeypatch.setattr(_single_task, "SMALL_BYTES", SMALL_BYTES)
 
 
 @pytest.fixture

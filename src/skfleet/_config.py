@@ -16,9 +16,12 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "keep_blocks": ("auto", True, False),
     "disk_cache": ("auto", True, False),
     "block_bytes": ("auto",),
+    "single_task_below": ("auto",),
     "deterministic": (True, False),
     "progress": ("auto", True, False),
 }
+# Settings that may be a number of bytes, and the least one.
+_LEAST_BYTES = {"disk_cache": 1, "block_bytes": 1, "single_task_below": 0}
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Config:
     keep_blocks: bool | str = "auto"
     disk_cache: bool | float | str = "auto"
     block_bytes: int | str = "auto"
+    single_task_below: int | str = "auto"
     deterministic: bool = False
     progress: bool | str = "auto"
     wait_for_workers_timeout: float = 10.0
@@ -95,6 +99,14 @@ def config_context(**settings: Any) -> Iterator[None]:
         less, down to 2 MiB, where the smallest worker has less than 800 MB for each thread, and
         more, up to 128 MiB, where it has more than 1.5 GB, or nothing limits its memory.
         Partitions that are smaller, and those of other frames, are a block each.
+    single_task_below : {"auto"} or number of bytes, default="auto"
+        Size in memory of Dask rows up to which a fit is one task, on one worker that collects all
+        rows, or runs in this process where there is no client: many passes over blocks would take
+        longer. Its answers are those of a fit on rows in this process. ``"auto"`` is 32 MiB, and
+        less where that is more than a 32nd of a worker's memory; 0 turns it off. Rows of unknown
+        size are loaded in the task, if they have 32 blocks at most, and are fitted block by block
+        once they turn out to be larger. So are rows and estimators on a GPU, estimators with
+        callbacks, and all rows where `keep_blocks`, `disk_cache` or `block_bytes` is set.
     deterministic : bool, default=False
         ``True`` sums block by block in a fixed tree, so that the last bits of an answer do not
         depend on which worker held which block, at the price of one task per block and pass.
@@ -135,9 +147,10 @@ def config_context(**settings: Any) -> Iterator[None]:
             raise ValueError(f"config_context has the settings {names}. Got {name!r} instead.")
         if not any(value is choice or value == choice for choice in _CHOICES[name]):
             choices = ", ".join(repr(choice) for choice in _CHOICES[name])
-            if name in ("disk_cache", "block_bytes"):
+            if name in _LEAST_BYTES:
                 is_number = isinstance(value, Real) and not isinstance(value, bool)
-                if is_number and (value > 0 if name == "disk_cache" else 1 <= value < math.inf):
+                is_finite = name == "disk_cache" or (is_number and value < math.inf)
+                if is_number and value >= _LEAST_BYTES[name] and is_finite:
                     continue
                 choices += " or a number of bytes, as 50e9"
             raise ValueError(f"{name} must be one of {choices}. Got {value!r} instead.")

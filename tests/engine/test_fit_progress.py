@@ -90,6 +90,16 @@ def test_a_fit_has_one_line_with_its_passes(fit, capsys):
     assert line.startswith("Pipeline: ") == fit.startswith("pipeline")
 
 
+@pytest.mark.usefixtures("single_task")
+@pytest.mark.parametrize("fit", ["kmeans", "pipeline"])
+def test_fits_in_one_task_have_one_line_too(fit, client, capsys):
+    with client.as_current(), config_context(progress=True), counting() as counts:
+        FITS[fit]()
+    (line,) = lines(capsys)
+    name = "Pipeline" if fit == "pipeline" else "KMeans"
+    assert line.startswith(f"{name}: {counts.passes} passes over 1 block, ")
+
+
 @pytest.mark.usefixtures("_engine")
 def test_the_bar_costs_no_passes_tasks_or_loads(capsys):
     all_counts = []

@@ -197,7 +197,6 @@ def test_boosting_on_two_machines(monkeypatch):
     from skfleet.estimators import XGBRegressor
 
     monkeypatch.setattr("skfleet.estimators.boosting._boosted_estimator.ONE_WORKER_BYTES", 0)
-    monkeypatch.setattr("skfleet.estimators.boosting._boosted_estimator.MAX_SMALL_BLOCKS", 0)
     X = np.random.default_rng(0).integers(0, 50, (400, 3)).astype(np.float32)
     y = X @ [1.0, 2.0, 3.0]
     plain = xgboost.XGBRegressor(n_estimators=5).fit(X, y)

@@ -18,6 +18,12 @@ from skfleet.blocks._block import (
     slice_block,
 )
 from skfleet.blocks._block_file import BlockFile, compact, size_of, write_block
+from skfleet.blocks._categories import (
+    categories_of,
+    unite_categories,
+    with_categories,
+    with_united_categories,
+)
 from skfleet.blocks._containers import (
     as_sized,
     float_dtype,
@@ -49,6 +55,7 @@ from skfleet.blocks._lazy import (
     map_to_array,
     meta_of,
     n_rows_if_known,
+    nbytes_if_known,
     paired_with,
     partition_lengths,
     persist_together,
@@ -94,6 +101,7 @@ __all__ = [
     "block_bytes",
     "by_partition",
     "by_rows",
+    "categories_of",
     "check_rows",
     "class_in_scikit_learn",
     "combine_k_smallest",
@@ -121,6 +129,7 @@ __all__ = [
     "meta_of",
     "n_rows_if_known",
     "n_rows_of",
+    "nbytes_if_known",
     "normalize_token",
     "open_block",
     "open_parts",
@@ -147,9 +156,12 @@ __all__ = [
     "take_rows",
     "take_to_host",
     "target_column",
+    "unite_categories",
     "warn_of_trip",
+    "with_categories",
     "with_objects",
     "with_pandas_text",
+    "with_united_categories",
     "with_whole_rows",
     "write_block",
 ]

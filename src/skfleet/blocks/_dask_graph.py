@@ -161,6 +161,11 @@ class DaskBlock(NamedTuple):
     n_parts: int = 1
     part: int | None = None
 
+    @property
+    def n_shared_tasks(self) -> int:
+        """Number of tasks of which blocks share results."""
+        return 0 if self.source is None else len(self.source.graph)
+
     def load(self) -> Block:
         """Return the block, computed in this thread; parts one after the other."""
         if self.n_parts == 1:

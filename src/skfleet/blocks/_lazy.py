@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from skfleet._linalg import is_sparse
 from skfleet._typing import RowsT, Table
 from skfleet.blocks._block import BlockRef
-from skfleet.blocks._containers import n_rows_of
+from skfleet.blocks._containers import is_frame, n_rows_of
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._row_set import RowSet
 
@@ -69,6 +73,18 @@ def n_rows_if_known(X: Any) -> int | None:
         return n_rows_of(X)
     lengths = partition_lengths(X)
     return None if lengths is None else sum(lengths)
+
+
+def nbytes_if_known(X: DaskRows) -> int | None:
+    """Return the bytes of dense rows of a Dask collection; None where these take a look at rows."""
+    lengths, meta = partition_lengths(X), meta_of(X)
+    dtypes = [*meta.dtypes] if is_frame(meta) and meta.ndim == 2 else [meta.dtype]
+    if lengths is None or is_sparse(meta) or not all(isinstance(d, np.dtype) for d in dtypes):
+        return None
+    if any(dtype.kind == "O" for dtype in dtypes):
+        return None
+    width = 1 if is_frame(meta) else math.prod(X.shape[1:])
+    return sum(lengths) * width * sum(dtype.itemsize for dtype in dtypes)
 
 
 def compute_chunk_sizes(*collections: DaskRows) -> list[DaskRows]:

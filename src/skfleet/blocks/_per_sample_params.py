@@ -20,6 +20,7 @@ from skfleet.blocks._lazy import is_lazy, n_rows_if_known
 _CALLING_MODULES = (
     "skfleet.estimators",
     "skfleet.engine._fit_progress",
+    "skfleet.engine._single_task",
     "skfleet._delegation",
     "sklearn",
     "contextlib",

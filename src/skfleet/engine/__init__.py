@@ -72,6 +72,7 @@ from skfleet.engine._select import (
     persisted_collections,
     training_engine,
 )
+from skfleet.engine._single_task import SmallFitMixin, run_in_one_task
 from skfleet.engine._task_context import (
     PicklableModel,
     check_picklable,
@@ -112,6 +113,7 @@ __all__ = [
     "Reduction",
     "ResourceRequest",
     "ScatteredObject",
+    "SmallFitMixin",
     "Task",
     "TaskPool",
     "TaskResult",
@@ -167,6 +169,7 @@ __all__ = [
     "resources_for_call",
     "resources_for_device",
     "rows_cached_on_workers",
+    "run_in_one_task",
     "run_on_gpu_worker",
     "run_passes",
     "scatter_content",

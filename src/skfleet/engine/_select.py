@@ -20,6 +20,7 @@ from skfleet.engine._local import LocalEngine
 from skfleet.engine._probe import estimate_nbytes
 from skfleet.engine._protocol import Engine
 from skfleet.engine._resources import offers_gpu, resources_for_device
+from skfleet.engine._small_rows import leave_if_small
 
 
 def engine_for(rows: RowBlocks, estimator: object = None) -> Engine:
@@ -32,6 +33,7 @@ def engine_for(rows: RowBlocks, estimator: object = None) -> Engine:
         return _local_engine(rows, device)
     from skfleet._cluster import current_client
 
+    leave_if_small()
     client = current_client()
     if client is not None:
         if rows.on_device and device == "cpu":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skfleet._exception_pickle import text_of
@@ -46,6 +47,17 @@ def _unpicklable_model(model: object, error: Exception) -> TypeError:
         f"Got {type(model).__name__} instead: {text_of(error)}. Define its classes in a module "
         "that workers can import, not in __main__."
     )
+
+
+def set_learned(estimator: Any, attributes: Mapping[str, Any]) -> None:
+    """Set on an estimator the attributes that a fit of a copy of it has, elsewhere.
+
+    Parameters stay its own objects.
+    """
+    params = estimator.get_params(deep=False)
+    for deleted in set(vars(estimator)) - set(attributes):
+        delattr(estimator, deleted)
+    vars(estimator).update({k: v for k, v in attributes.items() if k not in params})
 
 
 class PicklableModel:

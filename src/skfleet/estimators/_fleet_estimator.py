@@ -33,7 +33,7 @@ from skfleet.blocks import (
     warn_of_trip,
     with_pandas_text,
 )
-from skfleet.engine import FitProgressMixin
+from skfleet.engine import SmallFitMixin
 from skfleet.inference import OutputSpec, constant_per_row, map_model
 
 # scikit-learn's marker of a method without a target, which differs from y=None.
@@ -69,7 +69,7 @@ def check_columns(estimator: Any, rows: Any, y: Any = _NO_TARGET, *, reset: bool
         validate_data(estimator, rows, y, reset=reset, skip_check_array=True)
 
 
-class FleetEstimator(FitProgressMixin, DocumentationLink, BaseEstimator):
+class FleetEstimator(SmallFitMixin, DocumentationLink, BaseEstimator):
     """Base class for estimators on data in any container, with scikit-learn's input validation."""
 
     def _validate_rows(

@@ -25,7 +25,6 @@ def small_rows_on_ranks():
     def patched():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("skfleet.estimators.boosting._boosted_estimator.ONE_WORKER_BYTES", 0)
-            patch.setattr("skfleet.estimators.boosting._boosted_estimator.MAX_SMALL_BLOCKS", 0)
             patch.setattr("skfleet.engine._dask._process_group.machine_of", str)
             yield
 

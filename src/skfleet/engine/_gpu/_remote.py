@@ -29,7 +29,7 @@ from skfleet.engine._gpu._estimator_device import (
     move_targets_to_device,
 )
 from skfleet.engine._protocol import Engine
-from skfleet.engine._task_context import open_scattered
+from skfleet.engine._task_context import open_scattered, set_learned
 
 T = TypeVar("T")
 
@@ -93,11 +93,7 @@ def call_method_on_gpu_worker(
     attributes, response = _submit_and_wait(engine, _method_task, *call)
     if attributes is None:
         return response
-    # The worker's parameters are copies: an estimator in them keeps its identity here.
-    params = estimator.get_params(deep=False)
-    for deleted in set(vars(estimator)) - set(attributes):
-        delattr(estimator, deleted)
-    vars(estimator).update({k: v for k, v in attributes.items() if k not in params})
+    set_learned(estimator, attributes)
     return estimator
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -12,15 +14,13 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._captured_output import output_replayer, process_token
 from skfleet._doc_link import DocumentationLink
-from skfleet._linalg import row_bytes
-from skfleet.blocks import RowBlocks, check_rows, is_lazy, meta_of, open_block, warn_of_trip
-from skfleet.engine import LocalLauncher, engine_for
+from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, warn_of_trip
+from skfleet.engine import LocalLauncher, engine_for, run_in_one_task
 from skfleet.estimators._fleet_estimator import check_two_dims
 from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.estimators.boosting._checkpoint import BoostingCheckpoint
-from skfleet.estimators.boosting._fit_inputs import FitInputs, fit_on_worker
+from skfleet.estimators.boosting._fit_inputs import FitInputs
 from skfleet.estimators.boosting._rank_training import RankTraining, Snapshot
 from skfleet.estimators.boosting._row_survey import (
     StoredRows,
@@ -34,9 +34,8 @@ logger = logging.getLogger("skfleet.estimators")
 
 # Parameters of this project, which the libraries are not given.
 OWN_PARAMETERS = ("checkpoint", "checkpoint_interval", "timeout", "max_retries")
-# Rows of fewer bytes are fitted by the library itself, on one worker; and of the blocks of unknown
-# size, which that worker loads one after the other until they are too large.
-ONE_WORKER_BYTES, MAX_SMALL_BLOCKS = 16 * 2**20, 8
+# Rows of fewer bytes are fitted by the library itself, on one worker.
+ONE_WORKER_BYTES = 16 * 2**20
 # Fraction of a worker's memory that a rank may take.
 MEMORY_FRACTION = 0.8
 
@@ -354,37 +353,22 @@ class BoostedEstimator(DocumentationLink):
 
     def _fit_on_one_worker(self, engine: Any, rows: RowBlocks, inputs: FitInputs) -> bool:
         """Fit small rows by the library itself, in one task; return whether they were small."""
+        if self.checkpoint is not None:
+            return False
         parts = [rows, *(part.row_blocks() for part in inputs.sets[1:])]
-        known = [n_bytes for n_bytes in map(_bytes_of, parts) if n_bytes is not None]
-        n_blocks = sum(len(part.blocks) for part in parts)
-        if self.checkpoint is not None or sum(known) > ONE_WORKER_BYTES:
-            return False
-        if len(known) < len(parts) and n_blocks > MAX_SMALL_BLOCKS:
-            return False
-        with output_replayer(lambda: 1) as replay:
-            task = engine.submit(
-                fit_on_worker,
-                process_token(),
-                self,
-                inputs.without_rows(),
-                [list(part.blocks) for part in parts],
-                ONE_WORKER_BYTES,
-                name=f"fit-{type(self).__name__}",
-            )
-            ((learned, notes),) = engine.gather([task])
-            replay(notes)
+        fit, name = partial(_fit_plain, self, inputs.without_rows()), type(self).__name__
+        learned = run_in_one_task(engine, fit, parts, limit=ONE_WORKER_BYTES, name=f"fit-{name}")
         if learned is None:
             return False
-        logger.info("%s is fitted on one worker, which holds all rows", type(self).__name__)
+        logger.info("%s is fitted on one worker, which holds all rows", name)
         self._take(learned)
         return True
 
 
-def _bytes_of(rows: RowBlocks) -> int | None:
-    """Return the bytes of rows, None where they take a pass to count."""
-    if rows.n_bytes is not None or rows.on_dask:
-        return rows.n_bytes
-    return sum(open_block(block).n_rows * row_bytes(block.X) for block in rows.blocks)
+def _fit_plain(estimator: Any, inputs: FitInputs, blocks: Sequence[Block]) -> dict[str, Any]:
+    """Fit an estimator in a task, on these rows of the inputs; return what it has learned."""
+    estimator._fit_plain(inputs.with_rows(blocks))
+    return {name: getattr(estimator, name) for name in estimator._learned_names}
 
 
 def _is_number(value: Any, kind: type) -> bool:

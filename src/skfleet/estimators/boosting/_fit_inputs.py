@@ -9,19 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._captured_output import capture_output
 from skfleet.blocks import (
     Block,
-    BlockRef,
     RowBlocks,
     compute_together,
-    concat_rows,
     is_lazy,
-    open_block,
     row_blocks,
-    size_of,
 )
-from skfleet.estimators.boosting._row_survey import with_united_categories
 from skfleet.inference import constant_per_row
 
 
@@ -87,34 +81,6 @@ class FitInputs:
             weight = constant_per_row(float(weight), self.X)
         rows = row_blocks(self.X, self.y, weight, per_sample=self.per_sample, dtype=None)
         return replace(rows, checked=True)
-
-
-def fit_on_worker(
-    origin: str,
-    estimator: Any,
-    inputs: FitInputs,
-    parts: list[list[BlockRef]],
-    limit: int,
-) -> tuple[dict[str, Any] | None, Any]:
-    """Fit an estimator on inputs whose rows are these blocks, of each of their sets.
-
-    Return what the estimator has learned, None where the blocks have more bytes than the limit; and
-    the captured output.
-    """
-    n_bytes, joined = 0, []
-    for part in parts:
-        opened = []
-        for block_ref in part:
-            block = open_block(block_ref)
-            n_bytes += size_of(block)
-            if n_bytes > limit:
-                return None, []
-            opened.append(block)
-        joined.append(concat_rows(with_united_categories(opened)))
-    with capture_output(origin) as notes:
-        estimator._fit_plain(inputs.with_rows(joined))
-    names = estimator._learned_names
-    return {name: getattr(estimator, name) for name in names}, notes
 
 
 def with_validation_set(eval_set: Any, X_val: Any, y_val: Any) -> Any:

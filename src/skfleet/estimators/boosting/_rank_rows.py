@@ -9,8 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import is_not_numpy
-from skfleet.blocks import Block, BlockFile, n_rows_of, open_block, slice_rows
-from skfleet.estimators.boosting._row_survey import with_categories
+from skfleet.blocks import (
+    Block,
+    BlockFile,
+    n_rows_of,
+    open_block,
+    slice_rows,
+    with_categories,
+)
 from skfleet.glm import encode_labels
 
 

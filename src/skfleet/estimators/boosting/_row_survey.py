@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -15,7 +15,14 @@ import pandas as pd
 from skfleet._array import dtype_of, namespace, to_host
 from skfleet._linalg import is_sparse, row_bytes
 from skfleet._validation import unique_values
-from skfleet.blocks import Block, BlockRef, is_frame, open_block, slice_rows
+from skfleet.blocks import (
+    BlockRef,
+    categories_of,
+    is_frame,
+    open_block,
+    slice_rows,
+    unite_categories,
+)
 
 # A cut between ranks is moved to the border of a block within this fraction of a rank's rows.
 SNAP_FRACTION = 0.1
@@ -147,47 +154,6 @@ class StoredRows:
     def fingerprint(self) -> list[tuple[int, int]]:
         """Numbers that tell these rows from others."""
         return [(survey.n_rows, survey.checksum) for survey in self.surveys]
-
-
-def categories_of(X: Any) -> dict[Any, Any]:
-    """Return the categories of each categorical column of a frame."""
-    if not is_frame(X):
-        return {}
-    return {
-        name: X[name].cat.categories for name, dtype in X.dtypes.items() if str(dtype) == "category"
-    }
-
-
-def unite_categories(parts: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
-    """Return the categories of all blocks; they are sorted where blocks differ.
-
-    Their order does not depend on the partition then.
-    """
-    united: dict[Any, Any] = {}
-    for categories in parts:
-        for name, index in categories.items():
-            if name not in united:
-                united[name] = index
-            elif not united[name].equals(index):
-                united[name] = united[name].union(index)
-    return united
-
-
-def with_categories(X: Any, categories: Mapping[Any, Any]) -> Any:
-    """Return a frame whose categorical columns have these categories."""
-    if not categories:
-        return X
-    columns = {
-        name: X[name].astype("category").cat.set_categories(index)
-        for name, index in categories.items()
-    }
-    return X.assign(**columns)
-
-
-def with_united_categories(blocks: Sequence[Block]) -> list[Block]:
-    """Return blocks of frames whose categorical columns have the categories of all of them."""
-    categories = unite_categories([categories_of(block.X) for block in blocks])
-    return [block._replace(X=with_categories(block.X, categories)) for block in blocks]
 
 
 class RankPart(NamedTuple):

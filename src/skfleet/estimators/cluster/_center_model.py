@@ -65,6 +65,10 @@ class CenterModel(
         output = OutputSpec(dtype, self.n_clusters, columns, is_rows=True)
         return self._predict_blockwise(distances, X, output, model=self._model)
 
+    def _set_row_attributes(self, X: Rows) -> None:
+        if hasattr(self, "labels_"):
+            self.labels_ = self.predict(X)
+
     @run_on_device
     def score(
         self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None

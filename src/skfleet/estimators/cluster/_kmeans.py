@@ -154,17 +154,25 @@ class KMeans(CenterModel):
                 "algorithm='elkan' doesn't make sense for a single cluster. Using 'lloyd' instead.",
                 RuntimeWarning,
             )
-        labels = self._fit_rows(engine_for(rows), rows, X)
+        fixed_centers = self._init_centers(rows)
+        if rows.n_rows is not None:
+            self._check_n_rows(rows.n_rows)
+        labels = self._fit_rows(engine_for(rows), rows, fixed_centers, X)
         self.labels_ = self.predict(X) if labels is None else labels
         return self
 
-    def _fit_rows(self, engine: Engine, rows: RowBlocks, X: Rows | None = None) -> Any:
+    def _fit_rows(
+        self,
+        engine: Engine,
+        rows: RowBlocks,
+        fixed_centers: np.ndarray | None = None,
+        X: Rows | None = None,
+    ) -> Any:
         """Compute the centres, and return the labels of rows in this process.
 
-        X is for a callable `init`.
+        `fixed_centers` are those of an array `init`, X is for a callable one.
         """
-        # Where to start from, checked before any pass.
-        fixed_centers = self._init_centers(rows)
+        # Where to start from.
         kind = self.init if isinstance(self.init, str) else "given"
         rng = check_random_state(self.random_state)
         init = CentroidInit(kind, self.n_clusters, self._n_inits(10), rng)

@@ -170,6 +170,8 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
     True
     """
 
+    _single_task_bytes = 0.0  # `labels_` are made from blocks
+
     def __init__(
         self,
         n_clusters: int = 8,

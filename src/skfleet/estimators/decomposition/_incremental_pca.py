@@ -115,6 +115,8 @@ class IncrementalPCA(BasePCA):
     ((2, 4), 1000)
     """
 
+    _single_task_bytes = 0.0  # blocks are batches
+
     def __init__(
         self,
         n_components: int | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -41,6 +42,9 @@ from skfleet.estimators.ensemble._training import TreeTask, train
 from skfleet.inference import call_method
 from skfleet.metrics import accuracy_score, r2_score
 
+# Bytes of rows, times trees, that one worker fits sooner than several divide them.
+TREE_BYTES = 2**25
+
 
 @document
 class ForestEstimator(FleetEstimator):
@@ -67,6 +71,11 @@ class ForestEstimator(FleetEstimator):
                 return self
             y, sample_weight = map(to_host_if_array, compute_together(y, sample_weight))
             return super().fit(with_pandas_text(to_host_if_array(X)), y, sample_weight)
+
+    @property
+    def _single_task_bytes(self) -> float:
+        n_trees = self.n_estimators
+        return TREE_BYTES / n_trees if isinstance(n_trees, Integral) and n_trees > 0 else 0.0
 
     def _fit_on_blocks(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Survey the rows, and train the trees on workers."""

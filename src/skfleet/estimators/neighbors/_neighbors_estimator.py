@@ -55,6 +55,7 @@ class NeighborsEstimator(FleetEstimator):
     Dask rows, and arrays of other libraries, stay where they are, as `_training`.
     """
 
+    _single_task_bytes = 0.0
     _training: IndexedRows | None = None
 
     def fit(self, X: Rows, y: Values | None = None) -> Self:

@@ -1,0 +1,345 @@
+"""Fits of small rows on Dask in one task, on a worker that has all of them (`SmallFitMixin`)."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
+from itertools import islice
+from numbers import Real
+from typing import Any, TypeVar
+
+import numpy as np
+import sklearn
+from sklearn.utils import check_random_state
+
+from skfleet._captured_output import OutputEvent, capture_output, output_replayer, process_token
+from skfleet._config import config_context, get_config
+from skfleet._fall_back import fall_back
+from skfleet._sklearn_private import has_callbacks_set_on
+from skfleet._typing import Function, Rows
+from skfleet.blocks import (
+    Block,
+    BlockRef,
+    RowBlocks,
+    as_collection,
+    block_bytes,
+    concat_rows,
+    is_lazy,
+    is_on_device,
+    nbytes_if_known,
+    open_block,
+    row_blocks,
+    size_of,
+    with_united_categories,
+)
+from skfleet.engine._counters import add_counts, counting, counting_disabled
+from skfleet.engine._fit_progress import FitProgressMixin, begin_pass
+from skfleet.engine._gpu._estimator_device import device_of
+from skfleet.engine._probe import estimate_nbytes
+from skfleet.engine._protocol import Engine
+from skfleet.engine._reduce import identity
+from skfleet.engine._select import engine_for
+from skfleet.engine._small_rows import SmallRows, fit_placement, is_fit_placed
+from skfleet.engine._task_context import set_learned
+
+logger = logging.getLogger("skfleet")
+
+T = TypeVar("T")
+
+# A worker collects these rows in about the time of two passes over blocks.
+SMALL_BYTES = 32 * 2**20
+# The rows, with all that a fit makes of them, take one of these parts of a worker's memory.
+MEMORY_PARTS = 32
+# Blocks of unknown sizes, which a task loads one after the other until they are too large.
+MAX_UNKNOWN_BLOCKS = 32
+# A shuffle shares more, which may be all rows.
+MAX_SHARED_TASKS = 8
+# Arguments of a value per row.
+PER_ROW = ("y", "sample_weight")
+
+
+class SmallFitMixin(FitProgressMixin):
+    """Mixin of estimators whose fits on few Dask rows are those on rows of one process.
+
+    They run in one task, on a worker that has all rows; without a cluster, in this process.
+    """
+
+    # Bytes of rows up to which a task may take them. 0 for fits that take none of the rows, or keep
+    # other attributes than those on rows in this process.
+    _single_task_bytes: float = math.inf
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        fit = vars(cls).get("fit")
+        # A user's subclass may have its own, for Dask rows.
+        if inspect.isfunction(fit) and fit.__module__.startswith("skfleet."):
+            cls.fit = _with_placement(fit)  # type: ignore[attr-defined]
+        super().__init_subclass__(**kwargs)  # one bar for all that a fit does
+
+    def _set_row_attributes(self, X: Rows) -> None:
+        """Set attributes of a value per row, lazily, after a fit in one task."""
+
+
+def _with_placement(fit: Function) -> Function:
+    signature = inspect.signature(fit)
+
+    @wraps(fit)
+    def fit_in_place(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        X, small = args[0] if args else kwargs.get("X"), None
+        is_own = getattr(type(self).fit, "__wrapped__", None) is fit_in_place
+        if is_lazy(X) and is_own and not is_fit_placed():
+            small = _SmallFit.of(self, signature, args, kwargs)
+        if small is None:
+            return fit(self, *args, **kwargs)
+        # The fit runs here until it wants its rows, and checks what it can without them.
+        with (
+            output_replayer(lambda: 1) as replay,
+            capture_output(process_token()) as notes,
+            fit_placement(is_decided=False),
+        ):
+            try:
+                return fit(self, *args, **kwargs)
+            except SmallRows:
+                notes.clear()  # the fit in the task warns of the same
+            finally:
+                replay(notes)
+        with fit_placement(is_decided=True):
+            return self if small.run() else fit(self, *args, **kwargs)
+
+    return fit_in_place  # type: ignore[return-value]
+
+
+class _SmallFit:
+    """A fit on Dask rows that may be small: its estimator, rows, and other arguments."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        X: Any,
+        per_row: dict[str, Any],
+        options: dict[str, Any],
+        limit: float,
+    ) -> None:
+        self.estimator, self.X, self.per_row, self.options = estimator, X, per_row, options
+        self.limit = limit
+
+    @classmethod
+    def of(
+        cls, estimator: Any, signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any]
+    ) -> _SmallFit | None:
+        """Return a fit whose rows may be small by what is known without a task, else None."""
+        config, most = get_config(), min(SMALL_BYTES, estimator._single_task_bytes)
+        limit = _limit(most)
+        settings = (config.keep_blocks, config.disk_cache, config.block_bytes)
+        if not most or not limit or any(value != "auto" for value in settings):
+            return None
+        if config.engine == "local" or device_of(estimator) == "cuda":
+            return None
+        if has_callbacks_set_on(estimator):
+            return None
+        try:
+            arguments = _arguments(signature.bind(estimator, *args, **kwargs))
+        except TypeError:  # which the fit raises
+            return None
+        X = as_collection(arguments.pop("X"))
+        n_bytes = nbytes_if_known(X)
+        if is_on_device(X) or (n_bytes is not None and n_bytes > limit):
+            return None
+        if n_bytes is None and X.npartitions > MAX_UNKNOWN_BLOCKS:
+            return None
+        per_row: dict[str, Any] = {k: arguments.pop(k) for k in PER_ROW if k in arguments}
+        if isinstance(per_row.get("sample_weight"), Real):
+            arguments["sample_weight"] = per_row.pop("sample_weight")
+        if any(map(is_lazy, arguments.values())):
+            return None
+        return cls(estimator, X, per_row, arguments, most)
+
+    def run(self) -> bool:
+        """Fit the estimator, if its rows are small; return whether they are."""
+        y, weight = self.per_row.get("y"), self.per_row.get("sample_weight")
+        rows = row_blocks(self.X, y, weight, dtype=None)
+        engine = engine_for(rows, self.estimator)
+        load = self._sent_estimator(engine)
+        if load is None:
+            return False
+        name = type(self.estimator).__name__
+        fit = partial(_fit, load, tuple(self.per_row), self.options)
+        learned = run_in_one_task(engine, fit, [rows], limit=self.limit, name=f"fit-{name}")
+        if learned is None:
+            return False
+        logger.info("%s was fitted in one task, which had all rows", name)
+        self._take(*learned)
+        return True
+
+    def _sent_estimator(self, engine: Engine) -> Callable[[], Any] | None:
+        """Return a function that returns the estimator in the task; None if it cannot be sent.
+
+        It is without what an earlier fit has learned.
+        """
+        estimator = copy.copy(self.estimator)
+        if not getattr(estimator, "warm_start", False):
+            for name in [*vars(estimator)]:
+                if name.endswith("_") and not name.startswith("_"):
+                    delattr(estimator, name)
+        # Numbers of a worker's own generator would not follow numpy.random.seed.
+        if not engine.is_local and getattr(estimator, "random_state", 0) is None:
+            estimator.random_state = check_random_state(check_random_state(None).randint(2**31 - 1))
+        if engine.is_local:
+            return partial(identity, estimator)
+        from skfleet.engine._dask._serialize import Pickled
+
+        with fall_back("an estimator that pickle refuses is fitted block by block"):
+            return Pickled.dumps(estimator).loads
+        return None
+
+    def _take(self, attributes: Mapping[str, Any], state: Any) -> None:
+        """Set on the estimator what the task has learned, and the state of its generator."""
+        set_learned(self.estimator, attributes)
+        generator = getattr(self.estimator, "random_state", None)
+        if isinstance(generator, np.random.RandomState):
+            generator.set_state(state)
+        self.estimator._set_row_attributes(self.X)
+
+
+def _arguments(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Return the arguments of a method by name, without `self`."""
+    kinds = {name: parameter.kind for name, parameter in bound.signature.parameters.items()}
+    arguments: dict[str, Any] = {}
+    for name, value in [*bound.arguments.items()][1:]:
+        if kinds[name] is inspect.Parameter.VAR_KEYWORD:
+            arguments |= value
+        else:
+            arguments[name] = value
+    return arguments
+
+
+def _fit(
+    load_estimator: Callable[[], Any],
+    per_row: Sequence[str],
+    options: Mapping[str, Any],
+    blocks: Sequence[Block],
+) -> tuple[dict[str, Any], Any]:
+    """Fit an estimator in a task; return its attributes, and the state of its generator."""
+    (block,), estimator = blocks, load_estimator()
+    values = {"y": block.y, "sample_weight": block.sample_weight}
+    estimator.fit(block.X, **{name: values[name] for name in per_row}, **options)
+    generator: Any = getattr(estimator, "random_state", None)
+    is_generator = isinstance(generator, np.random.RandomState)
+    return dict(vars(estimator)), generator.get_state() if is_generator else None
+
+
+def run_in_one_task(
+    engine: Engine,
+    func: Callable[[Sequence[Block]], T],
+    parts: Sequence[RowBlocks],
+    *,
+    limit: float,
+    name: str,
+) -> T | None:
+    """Return func(blocks), called in one task with a block of all rows of each of the parts.
+
+    None if the rows have more bytes than the limit, or the one that is configured, or than the
+    workers' memory allows. What the task prints, and warns of, is printed here.
+    """
+    limit = min(_limit(limit), engine.memory_limit / MEMORY_PARTS)
+    if not limit or not _may_be_small(engine, parts, limit):
+        return None
+    with output_replayer(lambda: 1) as replay:
+        task = engine.submit(
+            _call_with_rows,
+            process_token(),
+            func,
+            [block for part in parts for block in part.blocks],
+            [len(part.blocks) for part in parts],
+            limit,
+            (get_config().deterministic, sklearn.get_config()),
+            name=name,
+        )
+        progress = begin_pass(1)
+        if progress is not None:
+            progress.watch(engine, [task], n_rows=None)
+        ((result, n_passes, notes),) = engine.gather([task])
+        replay(notes)
+    if result is not None:
+        n_passes = max(1, n_passes)
+        add_counts(passes=n_passes)
+        if progress is not None:
+            progress.state.n_passes += n_passes - 1
+    return result
+
+
+def _limit(default: float) -> float:
+    """Return the bytes up to which rows are small, by the config."""
+    setting = get_config().single_task_below
+    return default if setting == "auto" else float(setting)
+
+
+def _may_be_small(engine: Engine, parts: Sequence[RowBlocks], limit: float) -> bool:
+    """Return whether rows are small, or one task may find out whether they are."""
+    n_bytes = 0
+    for rows in parts:
+        known = _nbytes(engine, rows)
+        if known is None:
+            # They are loaded one by one in the task, beside what they share, as models before them.
+            n_shared = max(getattr(block.X, "n_shared_tasks", 0) for block in rows.blocks)
+            if len(rows.blocks) > MAX_UNKNOWN_BLOCKS or n_shared > MAX_SHARED_TASKS:
+                return False
+        n_bytes += known or 0
+    return n_bytes <= limit
+
+
+def _nbytes(engine: Engine, rows: RowBlocks) -> int | None:
+    """Return the bytes of rows, None where they are known once blocks are loaded."""
+    if rows.n_bytes is not None:
+        return rows.n_bytes
+    if not rows.on_dask:
+        return sum(map(block_bytes, rows.blocks))
+    if engine.is_out_of_core(rows):
+        return None
+    n_bytes = engine.resident_nbytes(rows)
+    return estimate_nbytes(engine, rows) if n_bytes is None else n_bytes
+
+
+def _call_with_rows(
+    origin: str,
+    func: Callable[[Sequence[Block]], T],
+    block_refs: Sequence[BlockRef],
+    n_blocks: Sequence[int],
+    limit: float,
+    configs: tuple[bool, dict[str, Any]],
+) -> tuple[T | None, int, Sequence[OutputEvent]]:
+    """Return func(blocks) of joined parts, its passes, and its output; None for too many bytes."""
+    blocks = _joined(block_refs, n_blocks, limit)
+    if blocks is None:
+        return None, 0, []
+    deterministic, settings = configs
+    with (
+        capture_output(origin) as notes,
+        counting_disabled(),  # of the process, where that is the caller's
+        counting() as counts,
+        config_context(engine="local", deterministic=deterministic, progress=False),
+        sklearn.config_context(**settings),
+        fit_placement(is_decided=True),
+    ):
+        result = func(blocks)
+    return result, counts.passes, notes
+
+
+def _joined(
+    block_refs: Sequence[BlockRef], n_blocks: Sequence[int], limit: float
+) -> list[Block] | None:
+    """Return each of so many blocks as one; None where all have more bytes than the limit."""
+    n_bytes, joined, remaining = 0, [], iter(block_refs)
+    for n in n_blocks:
+        opened = []
+        for block_ref in islice(remaining, n):
+            block = open_block(block_ref)
+            n_bytes += size_of(block)
+            if n_bytes > limit:
+                return None
+            opened.append(block)
+        joined.append(concat_rows(with_united_categories(opened)))
+    return joined
