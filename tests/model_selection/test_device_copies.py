@@ -159,7 +159,8 @@ def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
 
 @pytest.mark.slow
 def test_pipelines_learn_on_the_device(fleet):
-    pipe = make_pipeline(IncrementalPCA(n_components=5), SGDClassifier(random_state=0))
+    learner = SGDClassifier(random_state=0, batch_size=8)
+    pipe = make_pipeline(IncrementalPCA(n_components=5), learner)
     space = {"sgdclassifier__alpha": [1e-4, 1e-3, 1e-2]}
     found = {}
     before = host_to_device_transfers.n_arrays
