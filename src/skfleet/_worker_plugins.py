@@ -42,7 +42,8 @@ _PRELOADED_MODULES = (
     "pandas", "scipy.sparse", "scipy.linalg", "scipy.optimize", "scipy.stats", "sklearn",
     "sklearn.model_selection", "sklearn.linear_model", "skfleet.engine",
     "skfleet.engine._dask._engine", "skfleet.joblib_backend",
-    "skfleet.model_selection._dispatch._fit_tasks",
+    "skfleet.model_selection._dispatch._fit_tasks", "skfleet.estimators.linear_model",
+    "skfleet.metrics",
 )  # fmt: skip
 
 _LOGGERS = ("distributed.worker", "distributed.worker.state_machine")
