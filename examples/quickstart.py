@@ -368,10 +368,11 @@ def reasons(uses: list[Use]) -> list[str]:
         ours, theirs = use.costs["seconds"]
         if ours > theirs:
             n_tasks = use.costs["tasks"]
-            sent = "its calls" if n_tasks == "-" else f"{n_tasks} tasks"
+            sent = "its calls" if n_tasks == "-" else f"{n_tasks} task{'s' * (n_tasks != 1)}"
             lines.append(
                 f"{use.title}: {ours - theirs:.2f} s longer here, as it costs more to send {sent} "
-                f"to two other processes than they save of {theirs:.2f} s of work."
+                "to two other processes, which import what a first task needs, than they save of "
+                f"{theirs:.2f} s of work."
             )
     return lines
 

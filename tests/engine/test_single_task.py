@@ -35,6 +35,7 @@ from skfleet.estimators import (
     SimpleImputer,
     StandardScaler,
 )
+from skfleet.estimators.ensemble._forest_estimator import TREE_BYTES
 
 pytestmark = pytest.mark.usefixtures("single_task")
 
@@ -102,12 +103,10 @@ def test_a_fit_is_one_task_with_the_answer_of_this_process(cls, persisted):
 
 def test_forests_of_many_trees_are_divided(persisted):
     rows, labels, _ = persisted
+    forest = RandomForestClassifier(TREE_BYTES // X.nbytes + 1, max_depth=1, random_state=0)
     with counting() as counts:
-        RandomForestClassifier(TOO_MANY, max_depth=1, random_state=0).fit(rows, labels)
+        forest.fit(rows, labels)
     assert counts.tasks > 2
-
-
-TOO_MANY = 2**25 // X.nbytes + 1
 
 
 def test_larger_rows_stay_on_blocks(persisted):

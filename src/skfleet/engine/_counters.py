@@ -87,8 +87,8 @@ def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:
     logger.debug("pass %s: %d blocks in %d tasks", name, n_blocks, n_tasks)
 
 
-def count_library_passes(name: str, n_passes: int, n_rows: int) -> None:
-    """Count the passes that another library has made over rows of this process, in one call.
+def count_library_passes(name: str, n_passes: int, n_rows: int | None) -> None:
+    """Count the passes that another library, or a task, has made over one block in one call.
 
     The first of them has begun on the bar before the call.
     """

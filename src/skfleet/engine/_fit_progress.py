@@ -138,11 +138,11 @@ class FitProgress:
             self.state.n_bytes = rows.n_bytes
         self.begin_stage(f"pass {self.state.n_passes + 1}", n_blocks, is_pass=True)
 
-    def end_passes(self, n_passes: int, n_rows: int) -> None:
+    def end_passes(self, n_passes: int, n_rows: int | None) -> None:
         """Count the current pass over one block, and those that followed it unseen."""
         with self._lock:
             self.state.n_passes += n_passes - 1
-        self.advance(1, n_passes * n_rows)
+        self.advance(1, None if n_rows is None else n_passes * n_rows)
 
     def advance(self, n_steps: int = 1, n_rows: int | None = None) -> None:
         """Count finished blocks and their rows."""

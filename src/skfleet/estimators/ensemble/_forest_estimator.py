@@ -42,8 +42,9 @@ from skfleet.estimators.ensemble._training import TreeTask, train
 from skfleet.inference import call_method
 from skfleet.metrics import accuracy_score, r2_score
 
-# Bytes of rows, times trees, that one worker fits sooner than several divide them.
-TREE_BYTES = 2**25
+# Bytes of rows, times trees, that one worker fits as soon as two divide them: 20 trees take .27 s
+# for 5,000 x 20 rows either way.
+TREE_BYTES = 2**24
 
 
 @document
