@@ -355,12 +355,15 @@ def test_stateless_steps_take_no_task(persisted):
     assert not counts.tasks
 
 
-def test_fits_in_tasks(client):
+@pytest.mark.slow
+def test_fits_in_tasks():
     def fit(rows, labels):
         with counting() as counts:
             return LogisticRegression().fit(rows, labels).coef_, counts.tasks
 
-    coef, n_tasks = client.submit(fit, on_blocks(X), on_blocks(Y)).result()
+    # in processes: distributed makes the client of a task the default one of its process
+    with local_client(2, threads_per_worker=1) as client:
+        coef, n_tasks = client.submit(fit, on_blocks(X), on_blocks(Y)).result()
     assert n_tasks == 1
     np.testing.assert_allclose(coef, LogisticRegression().fit(X, Y).coef_)
 
