@@ -72,7 +72,7 @@ from skfleet.engine._select import (
     persisted_collections,
     training_engine,
 )
-from skfleet.engine._single_task import SmallFitMixin, run_in_one_task
+from skfleet.engine._single_task import SmallFitMixin, run_in_one_task, small_bytes
 from skfleet.engine._task_context import (
     PicklableModel,
     check_picklable,
@@ -174,6 +174,7 @@ __all__ = [
     "run_passes",
     "scatter_content",
     "share_passes",
+    "small_bytes",
     "takes_device_targets",
     "thread_count",
     "to_cpu_estimator",

@@ -244,7 +244,7 @@ class LocalEngine:
         return any(block.to_device or is_lazy_block(block.X) for block in rows.blocks)
 
     def resident_nbytes(self, rows: RowBlocks) -> int | None:
-        return sum(map(block_bytes, rows.blocks))
+        return sum(block_bytes(block) for block in rows.blocks if not is_lazy_block(block.X))
 
 
 def _load_in_turn(blocks: Sequence[BlockRef]) -> list[tuple[Block, float]]:

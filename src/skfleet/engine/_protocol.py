@@ -166,4 +166,4 @@ class Engine(TaskPool, Protocol):
         """Return whether a pass loads any blocks."""
 
     def resident_nbytes(self, rows: RowBlocks) -> int | None:
-        """Return the bytes of blocks in memory; None while some are not there yet."""
+        """Return the bytes in memory of blocks, or of what they are made of; None before all is."""

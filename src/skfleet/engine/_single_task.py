@@ -133,7 +133,7 @@ class _SmallFit:
         cls, estimator: Any, signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any]
     ) -> _SmallFit | None:
         """Return a fit whose rows may be small by what is known without a task, else None."""
-        config, most = get_config(), min(SMALL_BYTES, estimator._single_task_bytes)
+        config, most = get_config(), small_bytes(estimator._single_task_bytes)
         limit = _limit(most)
         settings = (config.keep_blocks, config.disk_cache, config.block_bytes)
         if not most or not limit or any(value != "auto" for value in settings):
@@ -268,6 +268,11 @@ def run_in_one_task(
     return result
 
 
+def small_bytes(most: float = math.inf) -> float:
+    """Return the bytes up to which rows are small where more than `most` are not."""
+    return min(SMALL_BYTES, most)
+
+
 def _limit(default: float) -> float:
     """Return the bytes up to which rows are small, by the config."""
     setting = get_config().single_task_below
@@ -290,12 +295,15 @@ def _may_be_small(engine: Engine, parts: Sequence[RowBlocks], limit: float) -> b
 
 def _nbytes(engine: Engine, rows: RowBlocks) -> int | None:
     """Return the bytes of rows, None where they are known once blocks are loaded."""
+    if not rows.on_dask:
+        return sum(map(block_bytes, rows.blocks)) if rows.n_bytes is None else rows.n_bytes
+    if engine.is_out_of_core(rows):
+        # What they are made of may be more.
+        return (
+            None if rows.n_bytes is None else max(rows.n_bytes, engine.resident_nbytes(rows) or 0)
+        )
     if rows.n_bytes is not None:
         return rows.n_bytes
-    if not rows.on_dask:
-        return sum(map(block_bytes, rows.blocks))
-    if engine.is_out_of_core(rows):
-        return None
     n_bytes = engine.resident_nbytes(rows)
     return estimate_nbytes(engine, rows) if n_bytes is None else n_bytes
 

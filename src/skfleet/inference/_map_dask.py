@@ -109,7 +109,7 @@ def map_dask_rows(
         X = source(takes_parts)
     is_array = isinstance(X, da.Array)
     # The model has a task of its own: workers pass on one value, instead of a copy in each task.
-    if not dask.is_dask_collection(model):
+    if not (isinstance(model, Boxed) or dask.is_dask_collection(model)):
         key = _unique_key(f"model-of-{name}")
         unbox = dask.delayed(attrgetter("value"), pure=False)
         model = unbox(Boxed(model), dask_key_name=key)
@@ -300,6 +300,7 @@ def _apply_to_box(
     *args: Any,
     partition_info: Any = None,
 ) -> Any:
+    model = _unboxed(model)
     if takes_parts and hasattr(model, "_leaves_parts"):
         model = copy.copy(model)
         model._leaves_parts = True
@@ -322,7 +323,11 @@ def _index_of(rows: Any) -> Any:
 
 def _apply(rows: Any, func: Any, model: Any, *options: Any) -> Any:
     rows = rows.value[0] if isinstance(rows, Boxed) else rows
-    return apply_to_rows(func, model, rows, *options)
+    return apply_to_rows(func, _unboxed(model), rows, *options)
+
+
+def _unboxed(model: Any) -> Any:
+    return model.value if isinstance(model, Boxed) else model
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from skfleet._fall_back import fall_back
 from skfleet._linalg import is_sparse
 from skfleet._validation import warn_of_names, without_name_warnings
 from skfleet._warnings import without_warnings
-from skfleet.blocks import Block, check_rows, is_frame, is_lazy, with_pandas_text
+from skfleet.blocks import Block, as_collection, check_rows, is_frame, is_lazy, with_pandas_text
 from skfleet.engine import as_portable, call_response_method
 from skfleet.inference._map import map_rows
 from skfleet.inference._output import OutputSpec, class_names, with_index
@@ -42,7 +43,8 @@ def map_model(
     """
     kind = kind or type(owner).__name__
     if is_lazy(X):
-        model = cached_scatter(owner, model, name=f"model-of-{kind}")
+        n_tasks = as_collection(X).npartitions
+        model = cached_scatter(owner, model, name=f"model-of-{kind}", n_tasks=n_tasks)
     settings: dict[str, Any] = {"check": check, "convert": convert, "takes_parts": takes_parts}
     result = map_rows(func, model, X, output, **settings, name=f"{method}-{kind}")
     if not (is_lazy(result) and is_sparse(getattr(result, "_meta", None))):
@@ -92,10 +94,11 @@ def in_container(result: Any, rows: Any, output: OutputSpec) -> Any:
     return to_device_of(result, rows)
 
 
-def cached_scatter(owner: Any, value: Any, name: str) -> Any:
+def cached_scatter(owner: Any, value: Any, name: str, n_tasks: float = math.inf) -> Any:
     """Return the argument by which tasks of a lazy result refer to a value.
 
-    Without a cluster, and for small values, that is the value. A large one is scattered to the
+    Without a cluster, and for small values, that is the value; for tiny ones that so many tasks may
+    have copies of, a box with it. A large one is scattered to the
     cluster of the current client, once in the lifetime of its owner, and again if its content
     changed. The result then belongs to that cluster, like one of persisted rows.
     """
@@ -103,7 +106,7 @@ def cached_scatter(owner: Any, value: Any, name: str) -> Any:
         return value
     from skfleet.inference._model_cache import scatter_cached
 
-    return scatter_cached(owner, value, name)
+    return scatter_cached(owner, value, name, n_tasks)
 
 
 def call_method(

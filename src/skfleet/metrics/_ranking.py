@@ -21,7 +21,7 @@ from sklearn.utils.multiclass import type_of_target
 from skfleet._warnings import warn
 from skfleet.blocks import Block, BlockRef, RowBlocks, open_block
 from skfleet.engine import Engine, engine_for
-from skfleet.metrics._reductions import align_pairs, open_pair, unique_labels
+from skfleet.metrics._reductions import open_pair, unique_labels
 
 # Distinct scores that one task sorts; each takes 100 bytes.
 BUCKET_ROWS = 2**20
@@ -312,16 +312,14 @@ def roc_auc(
     y_score: Any,
     sample_weight: Any,
     options: dict[str, Any],
-    rows: RowBlocks | None = None,
-    pred_first: bool = False,
+    rows: RowBlocks,
+    pred_first: bool,
 ) -> Any:
-    """Return `roc_auc_score` of lazy values; `rows` are the aligned values if there are any."""
+    """Return `roc_auc_score` of values, of which `rows` are the aligned ones."""
     # The cases are told apart as in scikit-learn, by the labels, and have its errors.
     average, max_fpr = options["average"], options["max_fpr"]
     multi_class, labels = options["multi_class"], options["labels"]
     n_columns = _n_columns(y_score)
-    if rows is None:
-        rows, pred_first = align_pairs(y_true, y_score, sample_weight)
     score = partial(_binary_roc, rows, pred_first, max_fpr)
     if _n_columns(y_true) > 1:
         return _averaged(score, average, n_columns, None)
@@ -367,14 +365,12 @@ def average_precision(
     y_score: Any,
     sample_weight: Any,
     options: dict[str, Any],
-    rows: RowBlocks | None = None,
-    pred_first: bool = False,
+    rows: RowBlocks,
+    pred_first: bool,
 ) -> Any:
-    """Return `average_precision_score` of lazy values, as `roc_auc` does."""
+    """Return `average_precision_score` of values, as `roc_auc` does."""
     average, pos_label = options["average"], options["pos_label"]
     n_columns = _n_columns(y_score)
-    if rows is None:
-        rows, pred_first = align_pairs(y_true, y_score, sample_weight)
     score = partial(_binary_precision, rows, pred_first)
     present = None if _n_columns(y_true) > 1 else unique_labels(y_true)
     if present is not None and len(present) <= 2:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import or_
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from sklearn.utils import assert_all_finite
@@ -30,9 +30,16 @@ from skfleet.engine import (
     engine_for,
     identity,
     map_reduce,
+    run_in_one_task,
     run_passes,
     share_passes,
+    small_bytes,
 )
+
+T = TypeVar("T")
+
+# What is measured may be made of rows of twenty columns, which one task then loads.
+SMALL_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,24 @@ def measure_rows(metrics: Sequence[Metric], rows: RowBlocks, pred_first: bool) -
     with nullcontext(rows) if is_one_pass else engine.persist(rows) as persisted:
         results, _ = run_passes(passes, engine, persisted, partial(_host_pair, pred_first))
     return list(results[1:])
+
+
+def measure_small_rows(
+    measure: Callable[..., T], rows: RowBlocks, pred_first: bool, name: str
+) -> T | None:
+    """Return measure(true, predicted, weight, rows, pred_first), called in one task.
+
+    None, where aligned rows are not small. In the task all are in its process.
+    """
+    func, limit = partial(_measure_block, measure, pred_first), small_bytes(SMALL_BYTES)
+    return run_in_one_task(engine_for(rows), func, [rows], limit=limit, name=name)
+
+
+def _measure_block(measure: Callable[..., T], pred_first: bool, blocks: Sequence[Block]) -> T:
+    """Call a measure with the only block of aligned rows."""
+    first, second, weight = blocks[0].X, blocks[0].y, blocks[0].sample_weight
+    true, predicted = (second, first) if pred_first else (first, second)
+    return measure(true, predicted, weight, *align_pairs(true, predicted, weight))
 
 
 def _has_weight(true: Any, predicted: Any, weight: Any) -> bool:

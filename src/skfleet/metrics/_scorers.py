@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn import metrics
 from sklearn.base import is_classifier, is_regressor
 
-from skfleet.blocks import check_rows, copy_lengths, is_lazy, with_pandas_text
+from skfleet.blocks import RowBlocks, check_rows, copy_lengths, is_lazy, with_pandas_text
 from skfleet.engine import engine_for
-from skfleet.metrics._reductions import align_pairs, host_values, measure_rows
+from skfleet.metrics._reductions import align_pairs, host_values, measure_rows, measure_small_rows
 from skfleet.metrics._scores import METRICS, NEED_LABELS, RANKING_METRICS, check_options
 
 
@@ -317,24 +318,42 @@ def _score_response(
         if classes is not None and len(classes) == 2 and len(y_pred.shape) == 2:
             y_pred = _second_column(y_pred)
     rows, pred_first = align_pairs(y, y_pred, sample_weight)
-    weighted = sample_weight is not None
+    measured = {
+        key: (spec.metric, check_options(spec.metric, _metric_kwargs(spec, classes)))
+        for key, spec in specs.items()
+    }
+    measure = partial(_measure_response, measured, classes)
+    scores = measure_small_rows(measure, rows, pred_first, f"score-{response}")
+    if scores is None:
+        scores = measure(y, y_pred, sample_weight, rows, pred_first)
+    return {key: float(specs[key].sign * value) for key, value in scores.items()}
+
+
+def _measure_response(
+    measured: Mapping[str, tuple[str, dict[str, Any]]],
+    classes: Any,
+    y: Any,
+    y_pred: Any,
+    sample_weight: Any,
+    rows: RowBlocks,
+    pred_first: bool,
+) -> dict[str, Any]:
+    """Return each metric, with its options, of one response; `rows` are the aligned values."""
     sums, rankings = {}, {}
-    for key, spec in specs.items():
-        options = check_options(spec.metric, _metric_kwargs(spec, classes))
-        if spec.metric in RANKING_METRICS:
-            rankings[key] = options
+    for key, (metric, options) in measured.items():
+        if metric in RANKING_METRICS:
+            rankings[key] = RANKING_METRICS[metric], options
         else:
-            sums[key] = METRICS[spec.metric](options, weighted, classes)
-    scores: dict[str, float] = {}
+            sums[key] = METRICS[metric](options, sample_weight is not None, classes)
+    scores: dict[str, Any] = {}
     # Sums take a single pass, for which persisting does not pay.
     with engine_for(rows).persist(rows) if rankings else nullcontext(rows) as persisted:
         if sums:
             values = measure_rows(list(sums.values()), persisted, pred_first)
             scores |= dict(zip(sums, values, strict=True))
-        for key, options in rankings.items():
-            rank = RANKING_METRICS[specs[key].metric]
+        for key, (rank, options) in rankings.items():
             scores[key] = rank(y, y_pred, sample_weight, options, persisted, pred_first)
-    return {key: float(specs[key].sign * value) for key, value in scores.items()}
+    return scores
 
 
 def _metric_kwargs(spec: ScorerSpec, classes: Any) -> dict[str, Any]:

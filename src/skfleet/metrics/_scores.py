@@ -13,7 +13,7 @@ from sklearn import calibration, get_config, metrics
 from skfleet._array import is_not_numpy, to_host
 from skfleet._validation import check_target_shape, n_dims_of
 from skfleet._warnings import IgnoredWarnings
-from skfleet.blocks import check_rows, is_lazy
+from skfleet.blocks import RowBlocks, check_rows, is_lazy
 from skfleet.metrics import _ranking
 from skfleet.metrics._calibration import calibration_metric
 from skfleet.metrics._contingency import pairs_reduction
@@ -25,6 +25,7 @@ from skfleet.metrics._reductions import (
     align_pairs,
     check_pair,
     measure_rows,
+    measure_small_rows,
     unique_labels,
 )
 from skfleet.metrics._weighted_means import (
@@ -219,17 +220,34 @@ def lazy_score(
     options = check_options(name, options)
     if not (is_lazy(y_true) or is_lazy(y_pred)):
         raise TypeError("y_true or y_pred must be lazy where sample_weight is. Compute it first.")
-    if name in RANKING_METRICS:
-        return RANKING_METRICS[name](y_true, y_pred, sample_weight, options)
     if name in CURVES:
         for values in (y_true, y_pred):
             check_target_shape(values, several=n_dims_of(values) == 2 and values.shape[1] == 1)
+    rows, pred_first = align_pairs(y_true, y_pred, sample_weight)
+    score = measure_small_rows(partial(_score, name, options), rows, pred_first, name)
+    if score is None:
+        score = _score(name, options, y_true, y_pred, sample_weight, rows, pred_first)
+    return score
+
+
+def _score(
+    name: str,
+    options: dict[str, Any],
+    y_true: Any,
+    y_pred: Any,
+    sample_weight: Any,
+    rows: RowBlocks,
+    pred_first: bool,
+) -> Any:
+    """Return a metric of values, of which `rows` are the aligned ones."""
+    if name in RANKING_METRICS:
+        return RANKING_METRICS[name](y_true, y_pred, sample_weight, options, rows, pred_first)
     labels = None
     if name in NEED_LABELS:
         labels = options.get("labels")
         labels = unique_labels(y_true) if labels is None else np.asarray(labels)
     metric = METRICS[name](options, sample_weight is not None, labels)
-    return measure_rows([metric], *align_pairs(y_true, y_pred, sample_weight))[0]
+    return measure_rows([metric], rows, pred_first)[0]
 
 
 def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:

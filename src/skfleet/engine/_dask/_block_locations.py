@@ -50,12 +50,14 @@ def futures_of(block: BlockRef) -> list[Future]:
     if isinstance(block.X, Future):
         parts = (*block[:3], *(block.per_sample or {}).values())
         return [part for part in parts if part is not None]
-    return list(block.X.inputs.values())
+    return list(getattr(block.X, "inputs", {}).values())
 
 
 def resident_nbytes(client: Client, blocks: Sequence[BlockRef]) -> int | None:
-    """Return the bytes of blocks in workers' memory; None while some are not there yet."""
+    """Return the bytes of blocks' futures in workers' memory; None while some are not there yet."""
     keys = {future.key for block in blocks for future in futures_of(block)}
+    if not keys:
+        return 0
     sizes = client.nbytes(list(keys), summary=False)
     return sum(sizes.values()) if len(sizes) == len(keys) else None
 
