@@ -72,7 +72,7 @@ from skfleet.engine._select import (
     persisted_collections,
     training_engine,
 )
-from skfleet.engine._single_task import SmallFitMixin, run_in_one_task, small_bytes
+from skfleet.engine._single_task import SmallFitMixin, are_small, run_in_one_task, small_bytes
 from skfleet.engine._task_context import (
     PicklableModel,
     check_picklable,
@@ -121,6 +121,7 @@ __all__ = [
     "accepts_device_arrays",
     "add",
     "are_cached",
+    "are_small",
     "arrays_to_host",
     "as_portable",
     "attributes_to_host",

@@ -133,24 +133,15 @@ class _SmallFit:
         cls, estimator: Any, signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any]
     ) -> _SmallFit | None:
         """Return a fit whose rows may be small by what is known without a task, else None."""
-        config, most = get_config(), small_bytes(estimator._single_task_bytes)
-        limit = _limit(most)
-        settings = (config.keep_blocks, config.disk_cache, config.block_bytes)
-        if not most or not limit or any(value != "auto" for value in settings):
-            return None
-        if config.engine == "local" or device_of(estimator) == "cuda":
-            return None
-        if has_callbacks_set_on(estimator):
+        most = small_bytes(estimator._single_task_bytes)
+        if device_of(estimator) == "cuda" or has_callbacks_set_on(estimator):
             return None
         try:
             arguments = _arguments(signature.bind(estimator, *args, **kwargs))
         except TypeError:  # which the fit raises
             return None
         X = as_collection(arguments.pop("X"))
-        n_bytes = nbytes_if_known(X)
-        if is_on_device(X) or (n_bytes is not None and n_bytes > limit):
-            return None
-        if n_bytes is None and X.npartitions > MAX_UNKNOWN_BLOCKS:
+        if not _can_be_small(X, most):
             return None
         per_row: dict[str, Any] = {k: arguments.pop(k) for k in PER_ROW if k in arguments}
         if isinstance(per_row.get("sample_weight"), Real):
@@ -266,6 +257,33 @@ def run_in_one_task(
     if result is not None:
         count_library_passes(name, max(1, n_passes), parts[0].n_rows)
     return result
+
+
+def are_small(X: Rows) -> bool:
+    """Return whether Dask rows are as small as those that a fit takes in one task.
+
+    A few blocks of unknown size are loaded for that.
+    """
+    if not _can_be_small(as_collection(X), small_bytes()):
+        return False
+    rows = row_blocks(X, dtype=None)
+    engine = engine_for(rows)
+    limit = min(_limit(small_bytes()), engine.memory_limit / MEMORY_PARTS)
+    if not _may_be_small(engine, [rows], limit):
+        return False
+    return _nbytes(engine, rows) is not None or estimate_nbytes(engine, rows) <= limit
+
+
+def _can_be_small(X: Any, most: float) -> bool:
+    """Return whether Dask rows may be small, by the config and by what is known without a task."""
+    config, limit = get_config(), _limit(most)
+    settings = (config.keep_blocks, config.disk_cache, config.block_bytes)
+    if not most or not limit or any(value != "auto" for value in settings):
+        return False
+    if config.engine == "local" or is_on_device(X):
+        return False
+    n_bytes = nbytes_if_known(X)
+    return X.npartitions <= MAX_UNKNOWN_BLOCKS if n_bytes is None else n_bytes <= limit
 
 
 def small_bytes(most: float = math.inf) -> float:

@@ -106,7 +106,8 @@ def fits_on_fleet(
     with fleet_backend():
         # with metadata routing, and for a search inside, params have a name "groups" too
         arrays = {_GROUPS: groups, **(params or {})}
-        rows, targets, arrays = place_rows(estimator, X, y, arrays, labels=(_GROUPS, "groups"))
+        labels = _GROUPS, "groups"
+        rows, targets, arrays = place_rows(estimator, X, y, arrays, labels=labels, scoring=scoring)
         run = SearchContext(
             fit_in_driver=is_lazy(rows),
             verbose=verbose,

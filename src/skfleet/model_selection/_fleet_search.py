@@ -21,6 +21,7 @@ from skfleet._warnings import warn
 from skfleet.blocks import check_rows, is_lazy, with_pandas_text
 from skfleet.engine import (
     CandidateDevices,
+    SmallFitMixin,
     device_of,
     fit_on_gpu_worker,
     fleet_engine,
@@ -131,7 +132,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         with fleet_backend():
             # Rows and the checkpoint that may already have their fits.
             original = {"X": X, "y": y, **params}
-            X, y, params = place_rows(self.estimator, X, y, params)
+            X, y, params = place_rows(self.estimator, X, y, params, scoring=self.scoring)
             arrays = {"X": X, "y": y, **params}
             # Lazy rows whose chunk sizes were computed have other tokens than the original ones.
             checkpoint = self._open_checkpoint(
@@ -172,6 +173,9 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
             self._set_uses(run)
         # Answers come in the container that the user passed, not in that which the search has.
         self._answer_as(original["X"])
+        best = getattr(self, "best_estimator_", None)
+        if is_lazy(original["X"]) and isinstance(best, SmallFitMixin):
+            best._set_row_attributes(original["X"])
         # A checkpoint that did not serve is the sign of a search that is not reproducible.
         if n_recorded and not run.n_checkpoint_fits:
             warn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import Parameter, signature
 from typing import Any
 
@@ -23,7 +24,7 @@ from skfleet.blocks import (
     row_blocks,
     with_pandas_text,
 )
-from skfleet.engine import check_fits_in_memory, with_known_lengths
+from skfleet.engine import are_small, check_fits_in_memory, with_known_lengths
 from skfleet.model_selection._backends import joblib_backend
 
 
@@ -71,11 +72,13 @@ def place_rows(
     params: dict[str, Any],
     *,
     labels: tuple[str, ...] = ("groups",),
+    scoring: Any = None,
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Compute Dask collections, unless the estimator is fitted on them blockwise.
 
-    Targets of classifiers, and the parameters named as labels, are computed in any case, for the
-    splitter. Arrays on a device come to the host.
+    Of few rows it is not, but where it learns from blocks, or a callable scores them. Targets of
+    classifiers, and the parameters named as labels, are computed in any case, for the splitter.
+    Arrays on a device come to the host.
     """
     is_blockwise = is_lazy(X) and n_blockwise_steps(estimator) > 0
     if is_blockwise and not getattr(joblib_backend(), "supports_fit_planning", False):
@@ -83,6 +86,9 @@ def place_rows(
             "X must be in this process under another backend of joblib. Got a Dask collection "
             'instead. Use parallel_config("skfleet").'
         )
+    scorers = scoring.values() if isinstance(scoring, Mapping) else [scoring]
+    if is_blockwise and not (any(map(callable, scorers)) or _learns_from_blocks(estimator)):
+        is_blockwise = not are_small(X)
     if not is_blockwise:
         if is_lazy(X):
             check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
@@ -100,6 +106,12 @@ def place_rows(
     computed = [name for name in labels if name in lazy]
     arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
     return arrays.pop("X"), arrays.pop("y"), arrays
+
+
+def _learns_from_blocks(estimator: Any) -> bool:
+    """Return whether a model, or one inside, depends on the blocks of its rows."""
+    inner = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
+    return any(getattr(value, "_learns_from_blocks", False) for value in (estimator, *inner))
 
 
 def gathered_bytes(original: Any, X: Any) -> int:

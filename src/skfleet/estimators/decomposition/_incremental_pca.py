@@ -115,7 +115,8 @@ class IncrementalPCA(BasePCA):
     ((2, 4), 1000)
     """
 
-    _single_task_bytes = 0.0  # blocks are batches
+    _learns_from_blocks = True
+    _single_task_bytes = 0.0
 
     def __init__(
         self,

@@ -50,6 +50,8 @@ from skfleet.metrics import check_scoring, unique_labels
 class _BlockwiseVoting(FitProgressMixin, DocumentationLink, BaseEstimator):
     """Base class of blockwise ensembles: a clone of the estimator is trained on every block."""
 
+    _learns_from_blocks = True
+
     # Only the members request sample_weight.
     __metadata_request__fit = {"sample_weight": UNUSED}
 

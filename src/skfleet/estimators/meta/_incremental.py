@@ -171,6 +171,7 @@ class Incremental(ParallelPostFit):
     """
 
     _fits_on_local_rows = False  # it takes them block by block
+    _learns_from_blocks = True
 
     # Only the wrapped estimator requests sample_weight; nothing requests resume.
     __metadata_request__fit = {"sample_weight": UNUSED, "resume": UNUSED}
