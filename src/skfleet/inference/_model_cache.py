@@ -14,7 +14,7 @@ from skfleet.inference._map_dask import Boxed
 # Smaller values travel with the graph: a result without futures can be computed on any cluster.
 MIN_SCATTER_BYTES = 2**20
 # Copies of a model, one in each task, that are no more than this save a task that all depend on.
-MAX_COPIES_BYTES = 2**18
+MAX_COPIES_BYTES = 2**21
 
 
 def scatter_cached(owner: Any, value: Any, name: str, n_tasks: float) -> Any:

@@ -99,8 +99,9 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         ----------
         X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
                 (n_samples, n_features)
-            Training data. Dask collections stay on the workers for estimators of this library; for
-            others they are computed in the calling process, and scattered to each worker once.
+            Training data. Dask collections stay on the workers for estimators of this library,
+            unless they are small (``config_context(single_task_below=)``); for others they are
+            computed in the calling process, and scattered to each worker once.
         y : array-like, Dask array or Dask Series of shape (n_samples,) or \
                 (n_samples, n_outputs), default=None
             Targets; None for unsupervised learning. Labels are computed in the calling process.

@@ -24,7 +24,7 @@ from skfleet.blocks import (
     row_blocks,
     with_pandas_text,
 )
-from skfleet.engine import are_small, check_fits_in_memory, with_known_lengths
+from skfleet.engine import are_small, check_fits_in_memory, device_of, with_known_lengths
 from skfleet.model_selection._backends import joblib_backend
 
 
@@ -87,7 +87,7 @@ def place_rows(
             'instead. Use parallel_config("skfleet").'
         )
     scorers = scoring.values() if isinstance(scoring, Mapping) else [scoring]
-    if is_blockwise and not (any(map(callable, scorers)) or _learns_from_blocks(estimator)):
+    if is_blockwise and not (any(map(callable, scorers)) or _stays_on_blocks(estimator)):
         is_blockwise = not are_small(X)
     if not is_blockwise:
         if is_lazy(X):
@@ -108,10 +108,13 @@ def place_rows(
     return arrays.pop("X"), arrays.pop("y"), arrays
 
 
-def _learns_from_blocks(estimator: Any) -> bool:
-    """Return whether a model, or one inside, depends on the blocks of its rows."""
+def _stays_on_blocks(estimator: Any) -> bool:
+    """Return whether a model, or one inside, learns from blocks as they are, or on a GPU."""
     inner = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
-    return any(getattr(value, "_learns_from_blocks", False) for value in (estimator, *inner))
+    return any(
+        getattr(value, "_learns_from_blocks", False) or device_of(value) == "cuda"
+        for value in (estimator, *inner)
+    )
 
 
 def gathered_bytes(original: Any, X: Any) -> int:
