@@ -144,7 +144,7 @@ class FitDispatcher:
         self._advance()
         if early and self._on_workers.n_sent > n_sent:
             # Reading on at once would keep the event loop of this process from sending.
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     def stop(self) -> None:
         """Stop sending, and release everything."""
