@@ -104,15 +104,16 @@ def test_predictions_of_many_rows_are_made_block_by_block(monkeypatch):
     assert counts.tasks > 4
 
 
-def test_frames_of_unknown_lengths(tmp_path):
+@pytest.mark.parametrize("n_files", [2, 3])
+def test_few_blocks_of_unknown_lengths(n_files, tmp_path):
     frame = pd.DataFrame({"y": Y, "p": PROBABILITY}, index=np.arange(300) // 2)
-    for i in range(3):
-        frame[i * 100 : (i + 1) * 100].to_parquet(tmp_path / f"{i}.parquet")
+    for i in range(n_files):
+        frame[i * 300 // n_files : (i + 1) * 300 // n_files].to_parquet(tmp_path / f"{i}.parquet")
     ddf, used = dd.read_parquet(tmp_path), frame[frame.p > 0.3]
     ddf = ddf[ddf.p > 0.3]
     with counting() as counts:
         score = metrics.log_loss(ddf.y, ddf.p)
-    assert counts.tasks == 1
+    assert (counts.tasks == 1) == (n_files == 2)
     assert score == pytest.approx(metrics.log_loss(used.y, used.p))
 
 

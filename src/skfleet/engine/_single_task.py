@@ -231,14 +231,16 @@ def run_in_one_task(
     *,
     limit: float,
     name: str,
+    max_unknown_blocks: int = MAX_UNKNOWN_BLOCKS,
 ) -> T | None:
     """Return func(blocks), called in one task with a block of all rows of each of the parts.
 
     None if the rows have more bytes than the limit, or the one that is configured, or than the
-    workers' memory allows. What the task prints, and warns of, is printed here.
+    workers' memory allows, or more blocks of unknown size. What the task prints, and warns of, is
+    printed here.
     """
     limit = min(_limit(limit), engine.memory_limit / MEMORY_PARTS)
-    if not limit or not _may_be_small(engine, parts, limit):
+    if not limit or not _may_be_small(engine, parts, limit, max_unknown_blocks):
         return None
     with output_replayer(lambda: 1) as replay:
         task = engine.submit(
@@ -269,7 +271,7 @@ def are_small(X: Rows) -> bool:
     rows = row_blocks(X, dtype=None)
     engine = engine_for(rows)
     limit = min(_limit(small_bytes()), engine.memory_limit / MEMORY_PARTS)
-    if not _may_be_small(engine, [rows], limit):
+    if not _may_be_small(engine, [rows], limit, MAX_UNKNOWN_BLOCKS):
         return False
     return _nbytes(engine, rows) is not None or estimate_nbytes(engine, rows) <= limit
 
@@ -297,7 +299,9 @@ def _limit(default: float) -> float:
     return default if setting == "auto" else float(setting)
 
 
-def _may_be_small(engine: Engine, parts: Sequence[RowBlocks], limit: float) -> bool:
+def _may_be_small(
+    engine: Engine, parts: Sequence[RowBlocks], limit: float, max_unknown_blocks: int
+) -> bool:
     """Return whether rows are small, or one task may find out whether they are."""
     n_bytes = 0
     for rows in parts:
@@ -305,7 +309,7 @@ def _may_be_small(engine: Engine, parts: Sequence[RowBlocks], limit: float) -> b
         if known is None:
             # They are loaded one by one in the task, beside what they share, as models before them.
             n_shared = max(getattr(block.X, "n_shared_tasks", 0) for block in rows.blocks)
-            if len(rows.blocks) > MAX_UNKNOWN_BLOCKS or n_shared > MAX_SHARED_TASKS:
+            if len(rows.blocks) > max_unknown_blocks or n_shared > MAX_SHARED_TASKS:
                 return False
         n_bytes += known or 0
     return n_bytes <= limit

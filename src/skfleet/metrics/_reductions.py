@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 # What is measured may be made of rows of twenty columns, which one task then loads.
 SMALL_BYTES = 4 * 2**20
+# One pass over more of them takes less time than to load them in vain.
+MAX_UNKNOWN_BLOCKS = 2
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,14 @@ def measure_small_rows(
 
     None, where aligned rows are not small. In the task all are in its process.
     """
-    func, limit = partial(_measure_block, measure, pred_first), small_bytes(SMALL_BYTES)
-    return run_in_one_task(engine_for(rows), func, [rows], limit=limit, name=name)
+    return run_in_one_task(
+        engine_for(rows),
+        partial(_measure_block, measure, pred_first),
+        [rows],
+        limit=small_bytes(SMALL_BYTES),
+        name=name,
+        max_unknown_blocks=MAX_UNKNOWN_BLOCKS,
+    )
 
 
 def _measure_block(measure: Callable[..., T], pred_first: bool, blocks: Sequence[Block]) -> T:
