@@ -12,6 +12,7 @@ import numpy as np
 
 from skfleet._array import to_host
 from skfleet._typing import Values
+from skfleet._validation import unique_values
 from skfleet.blocks import Block, RowBlocks, row_blocks, row_uniform
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._protocol import Engine
@@ -96,7 +97,7 @@ def _draws(block: Block, seed: int) -> dict[Hashable, tuple[int, np.ndarray]]:
     labels = _labels(block)
     if len(labels) != block.n_rows:  # several outputs
         return {}
-    labels, codes = np.unique(labels, return_inverse=True)
+    labels, codes = unique_values(labels, return_inverse=True)
     if len(labels) > MAX_CLASSES:
         return {}
     by_label = np.split(draws[np.lexsort((draws, codes))], np.cumsum(np.bincount(codes))[:-1])

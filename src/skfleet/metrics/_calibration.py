@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn import calibration
 
+from skfleet._validation import unique_values
 from skfleet.blocks import Block
 from skfleet.engine import Passes
 from skfleet.metrics._contingency import check_labels
@@ -59,7 +60,7 @@ def _curve_of_bins(pos_label: Any, edges: np.ndarray) -> MetricReduction:
 def _count(edges: np.ndarray, true: np.ndarray, probability: np.ndarray, _: None) -> Bins:
     """Return the sums of a block."""
     check_labels("y_true", true)
-    labels, codes = np.unique(true, return_inverse=True)
+    labels, codes = unique_values(true, return_inverse=True)
     n_bins = len(edges) - 1
     bins = np.searchsorted(edges[1:-1], probability)
     counts = np.bincount(codes * n_bins + bins, minlength=len(labels) * n_bins)

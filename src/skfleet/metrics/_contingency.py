@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
 
+from skfleet._validation import unique_values
 from skfleet.metrics._reductions import MetricReduction
 
 
@@ -79,8 +80,9 @@ def _group(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray) -> Pairs
 
 def _codes(labels: np.ndarray) -> np.ndarray:
     """Return the number of each label, or row of labels, among the distinct ones."""
-    axis = 0 if labels.ndim > 1 else None  # NumPy before 2.4 takes no axis of objects (strings)
-    return np.unique(labels, axis=axis, return_inverse=True)[1].reshape(-1)
+    if labels.ndim == 1:  # NumPy before 2.4 takes no axis of objects (strings)
+        return unique_values(labels, return_inverse=True)[1]
+    return np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _evaluate(

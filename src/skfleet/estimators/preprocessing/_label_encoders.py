@@ -12,6 +12,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from skfleet._linalg import is_sparse
+from skfleet._validation import unique_values
 from skfleet.blocks import Block, is_frame
 from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
@@ -129,6 +130,8 @@ class LabelBinarizer(LabelTransformer, preprocessing.LabelBinarizer):
             data = np.unique(y.data)
             return LabelValues([SortedValues(data if len(data) else np.zeros(1, y.dtype))], True)
         y = np.asarray(y)
+        if y.size == len(y):
+            y = unique_values(y.ravel()).reshape(-1, *y.shape[1:])  # of which it is all the same
         # twice, so that there are not too few rows for the labels
         twice = np.concatenate([y, y])
         is_valid = type_of_target(twice, input_name="y") in LABEL_TYPES
