@@ -22,6 +22,7 @@ from skfleet.engine import (
     engine_for,
     map_reduce,
 )
+from skfleet.engine._dask import _block_locations
 from skfleet.engine._dask._block_locations import futures_of
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._resources import resources_for_device
@@ -88,7 +89,8 @@ def test_blocks_are_grouped_while_a_worker_leaves(cluster_client, monkeypatch):
     with engine.persist(row_blocks(da.ones((40, 3), chunks=(4, 3)))) as held:
         client.replicate([f for block in held.blocks for f in futures_of(block)])
         # its blocks were listed before
-        monkeypatch.setattr(client, "nthreads", lambda: {stays: 1})
+        workers = {stays: {"nthreads": 1}}
+        monkeypatch.setattr(_block_locations, "scheduler_workers", lambda *_, **__: workers)
         assert [len(group) for group in engine.group_by_worker(held.blocks)] == [10]
 
 

@@ -85,8 +85,9 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     # One question for all blocks, since each is a round trip.
     futures = {f.key: f for block in on_workers for f in futures_of(block)}
     holders = client.who_has(list(futures.values()))
-    threads = client.nthreads()
-    groups: dict[str, list[BlockRef]] = {address: [] for address in threads}
+    if not all(address in workers for held in holders.values() for address in held):
+        workers = scheduler_workers(client)
+    groups: dict[str, list[BlockRef]] = {address: [] for address in workers}
     lost = []
     # A block's parts may be on several workers, and a part on more than one.
     for block in on_workers:
@@ -109,8 +110,9 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     # A task for each worker, unless all of its blocks at a time would be too many.
     all_parts = []
     for address, group in groups.items():
-        parts = group_mapped(group, threads[address])
-        limit = _device_limit(workers.get(address, {}), threads[address])
+        n_threads = workers[address]["nthreads"]
+        parts = group_mapped(group, n_threads)
+        limit = _device_limit(workers[address], n_threads)
         if limit and len(group) > 1:
             n_bytes = client.nbytes([f.key for b in group for f in futures_of(b)], summary=False)
             parts = [part for whole in parts for part in _group_by_size(whole, n_bytes, limit)]

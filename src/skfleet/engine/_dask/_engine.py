@@ -89,8 +89,8 @@ T = TypeVar("T")
 WORKER_INFO_TTL = 0.3
 # Bytes from which on an argument of many tasks is scattered, instead of sent with each of them.
 SCATTER_THRESHOLD = 2**16
-# Bytes of gathered results up to which they are released with the next tasks.
-GATHERED_BYTES = 2**20
+# Gathered results of up to so many bytes are released together, those of so many passes.
+GATHERED_BYTES, GATHERED_PASSES = 2**18, 16
 
 
 class DaskEngine:
@@ -101,7 +101,7 @@ class DaskEngine:
     def __init__(self, client: Client, resources: ResourceRequest = ANY_WORKER) -> None:
         self.client, self.resources = client, resources
         self._start_time = time.time()
-        self._gathered: Sequence[Task] = ()
+        self._gathered: list[Sequence[Task]] = []
         self._satisfiable = {ANY_WORKER}  # requests that some worker has satisfied
         check_workers(client, wait_for_workers(client))
 
@@ -193,7 +193,8 @@ class DaskEngine:
         options = self._task_options(resources, priority)
         with no_large_graph_warning():
             futures: list[Task] = self.client.get(graph, list(graph), sync=False, **options)
-        self._gathered = ()
+        if len(self._gathered) > GATHERED_PASSES:
+            self._gathered.clear()
         for obj, future in zip(pending.values(), futures, strict=False):
             obj.future = future
         return futures[len(pending) :]
@@ -285,8 +286,9 @@ class DaskEngine:
         except BaseException:
             self.cancel(tasks)
             raise
-        # To release them is a message too, behind which the next pass's would wait.
-        self._gathered = tasks if sizeof(results) < GATHERED_BYTES else ()
+        # To release them is a message too, behind which that of a next pass would wait.
+        if sizeof(results) < GATHERED_BYTES:
+            self._gathered.append(tasks)
         return results
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
@@ -387,7 +389,7 @@ class DaskEngine:
             )
             yield replace(rows, blocks=blocks)
         finally:
-            self._gathered = ()
+            self._gathered.clear()
             for task in tasks:
                 task.release()
 
