@@ -1,5 +1,6 @@
 """The engine on a cluster: where tasks go, what stays there, and what is left behind."""
 
+import threading
 import time
 from dataclasses import replace
 
@@ -92,6 +93,30 @@ def test_blocks_are_grouped_while_a_worker_leaves(cluster_client, monkeypatch):
         workers = {stays: {"nthreads": 1}}
         monkeypatch.setattr(_block_locations, "scheduler_workers", lambda *_, **__: workers)
         assert [len(group) for group in engine.group_by_worker(held.blocks)] == [10]
+
+
+def test_sizes_are_asked_of_blocks_that_are_there(cluster_client):
+    engine = DaskEngine(cluster_client)
+    MAY_GO_ON.clear()  # the workers are threads of this process
+    held = cluster_client.persist(
+        da.ones((40, 3), chunks=(10, 3)).map_blocks(_wait_to_go_on, dtype=float)
+    )
+    blocks = row_blocks(held)
+    assert engine.resident_nbytes(blocks) is None  # the question may overtake the message
+    MAY_GO_ON.set()
+    wait(held)
+    assert engine.resident_nbytes(blocks) == 40 * 3 * 8
+    assert engine.resident_nbytes(row_blocks(held + 1)) == 40 * 3 * 8
+    assert engine.resident_nbytes(row_blocks(da.ones((40, 3)))) == 0
+
+
+MAY_GO_ON = threading.Event()
+
+
+def _wait_to_go_on(rows):
+    if rows.size:  # not for the type of the result
+        assert MAY_GO_ON.wait(timeout=30)
+    return rows
 
 
 @pytest.mark.parametrize("fails", [False, True])

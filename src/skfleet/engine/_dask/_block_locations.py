@@ -55,11 +55,14 @@ def futures_of(block: BlockRef) -> list[Future]:
 
 def resident_nbytes(client: Client, blocks: Sequence[BlockRef]) -> int | None:
     """Return the bytes of blocks' futures in workers' memory; None while some are not there yet."""
-    keys = {future.key for block in blocks for future in futures_of(block)}
-    if not keys:
+    futures = {future.key: future for block in blocks for future in futures_of(block)}
+    if not futures:
         return 0
-    sizes = client.nbytes(list(keys), summary=False)
-    return sum(sizes.values()) if len(sizes) == len(keys) else None
+    # A question may come before the message that makes a key known.
+    if any(future.status != "finished" for future in futures.values()):
+        return None
+    sizes = client.nbytes(list(futures), summary=False)
+    return sum(sizes.values()) if len(sizes) == len(futures) else None
 
 
 def free_bytes(worker: WorkerInfo) -> float:
