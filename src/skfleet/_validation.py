@@ -134,7 +134,10 @@ def has_types_of(meta: Any, other: Any) -> bool:
 
 def n_dims_of(values: Any) -> int:
     """Return the number of dimensions of values; 0 for values without a shape."""
-    # Of the type: a Delayed value claims to have every attribute.
+    # Of the type: a Delayed value claims to have every attribute. The shape of a frame has its
+    # length, for which Dask makes an expression.
+    if hasattr(type(values), "ndim"):
+        return int(values.ndim)
     return len(values.shape) if hasattr(type(values), "shape") else 0
 
 

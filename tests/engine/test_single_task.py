@@ -266,6 +266,11 @@ def test_wrong_parameters_are_refused_before_a_task(persisted):
     assert not counts.tasks
 
 
+def test_promises_are_refused_by_their_name(client):
+    with pytest.raises(TypeError, match="X must be .* Got Delayed instead"):
+        Ridge().fit(dask.delayed(X), T)
+
+
 def test_a_fit_that_fails_changes_nothing(client):
     model = LogisticRegression().fit(X, Y)
     before = dict(vars(model))

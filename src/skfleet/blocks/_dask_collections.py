@@ -253,12 +253,14 @@ def dask_blocks(
     # What is known without computing: the size of frames and of sparse rows is not.
     kind = None if dtype is None else float_dtype(meta_of(X))
     n_bytes, is_sparse = None, _linalg.is_sparse(X._meta)
+    # not by the shape of a frame: for its length Dask makes an expression
+    n_columns = len(X.columns) if is_frame_collection(X) else math.prod(X.shape[1:2])
     if lengths is not None and not is_frame_collection(X) and not is_sparse:
         n_bytes = sum(lengths) * X.dtype.itemsize * math.prod(X.shape[1:])
     return RowBlocks(
         blocks,
         lengths,
-        X.shape[1] if len(X.shape) == 2 else 1,
+        n_columns,
         kind,
         checked=False,
         n_bytes=n_bytes,

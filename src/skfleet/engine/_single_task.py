@@ -138,9 +138,9 @@ class _SmallFit:
             return None
         try:
             arguments = _arguments(signature.bind(estimator, *args, **kwargs))
+            X = as_collection(arguments.pop("X"))
         except TypeError:  # which the fit raises
             return None
-        X = as_collection(arguments.pop("X"))
         if not _can_be_small(X, most):
             return None
         per_row: dict[str, Any] = {k: arguments.pop(k) for k in PER_ROW if k in arguments}
