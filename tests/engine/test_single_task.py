@@ -267,7 +267,7 @@ def test_wrong_parameters_are_refused_before_a_task(persisted):
 
 
 def test_promises_are_refused_by_their_name(client):
-    with pytest.raises(TypeError, match="X must be .* Got Delayed instead"):
+    with pytest.raises(TypeError, match=r"X must be .* Got Delayed instead"):
         Ridge().fit(dask.delayed(X), T)
 
 
