@@ -73,6 +73,7 @@ from skfleet.engine._select import (
     training_engine,
 )
 from skfleet.engine._single_task import SmallFitMixin, run_in_one_task
+from skfleet.engine._small_rows import is_fit_placed
 from skfleet.engine._task_context import (
     PicklableModel,
     check_picklable,
@@ -155,6 +156,7 @@ __all__ = [
     "gpu_engine",
     "identity",
     "in_own_partitions",
+    "is_fit_placed",
     "join_reductions",
     "joined_blocks",
     "keep_while_alive",
