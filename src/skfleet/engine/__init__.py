@@ -72,7 +72,7 @@ from skfleet.engine._select import (
     persisted_collections,
     training_engine,
 )
-from skfleet.engine._single_task import SmallFitMixin, run_in_one_task
+from skfleet.engine._single_task import SmallFitMixin, run_in_one_task, with_placement
 from skfleet.engine._small_rows import is_fit_placed
 from skfleet.engine._task_context import (
     PicklableModel,
@@ -181,6 +181,7 @@ __all__ = [
     "to_cpu_estimator",
     "training_engine",
     "with_known_lengths",
+    "with_placement",
     "with_row_offsets",
 ]
 

@@ -78,20 +78,21 @@ class SmallFitMixin(FitProgressMixin):
         fit = vars(cls).get("fit")
         # A user's subclass may have its own, for Dask rows.
         if inspect.isfunction(fit) and fit.__module__.startswith("skfleet."):
-            cls.fit = _with_placement(fit)
+            cls.fit = with_placement(fit)
         super().__init_subclass__(**kwargs)  # one bar for all that a fit does
 
     def _set_row_attributes(self, X: Rows) -> None:
         """Set attributes of a value per row, lazily, after a fit in one task."""
 
 
-def _with_placement(fit: Callable[..., Any]) -> Callable[..., Any]:
+def with_placement(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a fit that runs in one task where its Dask rows are few."""
     signature = inspect.signature(fit)
 
     @wraps(fit)
     def fit_in_place(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         X, small = args[0] if args else kwargs.get("X"), None
-        is_own = getattr(type(self).fit, "__wrapped__", None) is fit_in_place
+        is_own = fit_in_place in (type(self).fit, getattr(type(self).fit, "__wrapped__", None))
         if is_lazy(X) and is_own and not is_fit_placed():
             small = _SmallFit.of(self, signature, args, kwargs)
         if small is None:
