@@ -73,6 +73,8 @@ class SmallFitMixin(FitProgressMixin):
     # Bytes of rows up to which a task may take them. 0 for fits that take none of the rows, or keep
     # other attributes than those on rows in this process.
     _single_task_bytes: float = math.inf
+    # Whether a fit that fails is made again on blocks, where it leaves what it can go on from.
+    _is_resumable = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         fit = vars(cls).get("fit")
@@ -156,7 +158,8 @@ class _SmallFit:
         per_row: dict[str, Any] = {k: arguments.pop(k) for k in PER_ROW if k in arguments}
         if isinstance(per_row.get("sample_weight"), Real):
             arguments["sample_weight"] = per_row.pop("sample_weight")
-        if any(map(is_lazy, arguments.values())):
+        # What a fit goes on from stays here.
+        if any(map(is_lazy, arguments.values())) or arguments.get("resume"):
             return None
         return cls(estimator, X, per_row, arguments, most)
 
@@ -170,7 +173,12 @@ class _SmallFit:
             return False
         name = type(self.estimator).__name__
         fit = partial(_fit, load, tuple(self.per_row), self.options)
-        learned = run_in_one_task(engine, fit, [rows], limit=self.limit, name=f"fit-{name}")
+        learned = None
+        try:
+            learned = run_in_one_task(engine, fit, [rows], limit=self.limit, name=f"fit-{name}")
+        except Exception:
+            if not self.estimator._is_resumable:
+                raise
         if learned is None:
             return False
         logger.info("%s was fitted in one task, which had all rows", name)
@@ -310,9 +318,10 @@ def _call_with_rows(
     configs: tuple[bool, dict[str, Any]],
 ) -> tuple[T | None, int, Sequence[OutputEvent]]:
     """Return func(blocks) of joined parts, its passes, and its output; None for too many bytes."""
-    blocks = _joined(block_refs, n_blocks, limit)
-    if blocks is None:
+    joined = _joined(block_refs, n_blocks, limit)
+    if joined is None:
         return None, 0, []
+    blocks, sizes = joined
     deterministic, settings = configs
     with (
         capture_output(origin) as notes,
@@ -320,7 +329,7 @@ def _call_with_rows(
         counting() as counts,
         config_context(engine="local", deterministic=deterministic, progress=False),
         sklearn.config_context(**settings),
-        fit_placement(is_decided=True),
+        fit_placement(is_decided=True, block_sizes=sizes),
     ):
         result = func(blocks)
     return result, counts.passes, notes
@@ -328,9 +337,13 @@ def _call_with_rows(
 
 def _joined(
     block_refs: Sequence[BlockRef], n_blocks: Sequence[int], limit: float
-) -> list[Block] | None:
-    """Return each of so many blocks as one; None where all have more bytes than the limit."""
+) -> tuple[list[Block], list[int]] | None:
+    """Return each of so many blocks as one, and how many rows the first of these were of.
+
+    None where all have more bytes than the limit.
+    """
     n_bytes, joined, remaining = 0, [], iter(block_refs)
+    sizes: list[int] = []
     for n in n_blocks:
         opened = []
         for block_ref in islice(remaining, n):
@@ -339,5 +352,6 @@ def _joined(
             if n_bytes > limit:
                 return None
             opened.append(block)
+        sizes = sizes or [block.n_rows for block in opened]
         joined.append(concat_rows(with_united_categories(opened)))
-    return joined
+    return joined, sizes

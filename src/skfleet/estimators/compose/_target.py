@@ -15,6 +15,7 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._doc_link import DocumentationLink, is_own
+from skfleet._pipeline_steps import last_step
 from skfleet._sklearn_private import validate_params
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_target_type
@@ -80,7 +81,9 @@ class TransformedTargetRegressor(
 
     @property
     def _single_task_bytes(self) -> float:
-        return math.inf if _reads_dask_rows(self.regressor) else 0.0
+        if self.regressor is None or not _reads_dask_rows(self.regressor):
+            return math.inf if self.regressor is None else 0.0
+        return float(getattr(last_step(self.regressor), "_single_task_bytes", 0.0))
 
     def _fit_on_dask(self, X: Any, y: Any, params: dict[str, Any]) -> TransformedTargetRegressor:
         validate_params(self)
