@@ -46,16 +46,10 @@ from skfleet.blocks._dask_graph import (
     count_rows,
     futures_of,
     is_frame_collection,
+    is_part,
 )
-from skfleet.blocks._dask_optimize import (
-    JointGraph,
-    joint_graph,
-    optimize_frames,
-    shuffle_method,
-)
-from skfleet.blocks._dask_pieces import has_large_files
+from skfleet.blocks._dask_joint import joint_graph, shuffle_method
 from skfleet.blocks._dask_scheduler import scheduler
-from skfleet.blocks._dask_take import is_part, with_fewer_columns
 from skfleet.blocks._label_codes import LabelCodes
 
 if TYPE_CHECKING:
@@ -74,9 +68,12 @@ def compute_together(*values: Any) -> list[Any]:
     computed = list(values)
     lazy = [i for i, x in enumerate(values) if is_dask_collection(x)]
     collections = [with_whole_rows(values[i]) for i in lazy]
-    collections = [with_fewer_columns(x) if is_part(x) else x for x in collections]
+    if any(map(is_part, collections)):
+        from skfleet.blocks._dask_take import with_fewer_columns
+
+        collections = [with_fewer_columns(x) if is_part(x) else x for x in collections]
     names = ["X"] + ["Every value per row"] * (len(lazy) - 1)
-    graph, keys, *_ = materialize(collections)
+    graph, keys, *_ = joint_graph(collections)
     check_shuffles(graph, keys, names, collections)
     name = f"compute-{id(graph):x}"
     whole = HighLevelGraph.from_collections(name, graph, dependencies=())
@@ -95,7 +92,7 @@ def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any]
 
     In one graph: what they share would else be computed for each, under equal keys.
     """
-    graph, columns, *_ = materialize(collections)
+    graph, columns, *_ = joint_graph(collections)
     keys = list(flatten(columns))
     futures = dict(zip(keys, client.get(graph, keys, sync=False), strict=True))
     persisted = []
@@ -216,9 +213,7 @@ def dask_blocks(
     columns = {name: values for name, values in columns.items() if values is not None}
     collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
     host = {name: np.asarray(v) for name, v in columns.items() if not is_dask_collection(v)}
-    graph, keys, partitions, files, known = materialize(
-        [X, *collections.values()], piece_bytes=piece_bytes
-    )
+    graph, keys, partitions, files, known = joint_graph([X, *collections.values()], piece_bytes)
     lengths = align(graph, keys, X, collections, host, known)
 
     # A task for each block. The name of its key need not be unique on the cluster: the task becomes
@@ -274,7 +269,7 @@ def compute_chunk_sizes(*collections: DaskRows) -> list[DaskRows]:
     all_lengths = [known_lengths(x) for x in numeric]
     if None not in all_lengths:
         return numeric
-    graph, keys, *_ = materialize(numeric, is_repeated=True)
+    graph, keys, *_ = joint_graph(numeric, is_repeated=True)
     check_order(graph, keys)
     unknown = [i for i, lengths in enumerate(all_lengths) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
@@ -296,13 +291,18 @@ def fix_partitions(
     """
     fixed = [*collections, *(_column("Every value per row", x) for x in values)]
     frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
-    method, piece_bytes = shuffle_method(is_repeated=True), file_block_bytes()
-    # Several large files are not read as one.
-    is_tuned = is_tuned and not has_large_files([fixed[i] for i in frames], piece_bytes)
-    optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned, method=method)
-    for i, x in zip(frames, optimized, strict=True):
-        fixed[i] = x
-    graph, keys, partitions, files, _ = joint_graph(fixed, piece_bytes, method=method)
+    piece_bytes = file_block_bytes()
+    if frames:
+        from skfleet.blocks._dask_optimize import optimize_frames
+        from skfleet.blocks._dask_pieces import has_large_files
+
+        # Several large files are not read as one.
+        is_tuned = is_tuned and not has_large_files([fixed[i] for i in frames], piece_bytes)
+        method = shuffle_method(is_repeated=True)
+        optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned, method=method)
+        for i, x in zip(frames, optimized, strict=True):
+            fixed[i] = x
+    graph, keys, partitions, files, _ = joint_graph(fixed, piece_bytes, is_repeated=True)
     check_order(graph, keys)
     lengths = [known_lengths(x) for x in collections]
     counted = [keys[i] for i, n in enumerate(lengths) if n is None]
@@ -392,16 +392,6 @@ def _as_numeric(x: DaskRows) -> DaskRows:
     if not extension_dtypes:
         return x
     return x.astype(extension_dtypes if x.ndim == 2 else extension_dtypes[None])
-
-
-def materialize(
-    collections: Sequence[DaskRows], *, is_repeated: bool = False, piece_bytes: int | None = None
-) -> JointGraph:
-    """Return one graph of collections, and the keys of their partitions (see `joint_graph`).
-
-    A graph that runs in several passes has shuffles that give the same order in each of them.
-    """
-    return joint_graph(collections, piece_bytes, method=shuffle_method(is_repeated=is_repeated))
 
 
 def _assemble(

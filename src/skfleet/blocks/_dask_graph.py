@@ -42,6 +42,15 @@ def is_frame_collection(x: object) -> TypeGuard[Any]:
     return dask.is_dask_collection(x) and hasattr(type(x), "to_dask_array")
 
 
+def is_part(x: object) -> bool:
+    """Return whether x is a part of a frame, as `take_row_set` returns it."""
+    if not is_frame_collection(x):
+        return False
+    from skfleet.blocks._dask_take import AlignedPart
+
+    return isinstance(x.expr, AlignedPart)
+
+
 def as_reference(key: PartitionKey) -> List | TaskRef:
     return List(*map(TaskRef, key)) if isinstance(key, list) else TaskRef(key)
 

@@ -23,7 +23,7 @@ from skfleet._dask_private import (
     partitions_of,
 )
 from skfleet._private_names import is_missing
-from skfleet.blocks._dask_graph import is_frame_collection
+from skfleet.blocks._dask_graph import is_frame_collection, is_part
 from skfleet.blocks._dask_partitions import PartitionsOf
 from skfleet.blocks._row_set import BlockRows, RowSet
 from skfleet.blocks._row_streams import Piece
@@ -114,11 +114,6 @@ def _take_of_array(X: Any, chosen: Sequence[int], cuts: Sequence[BlockRows]) -> 
 def _take_of_frame(X: Any, chosen: Sequence[int], cuts: Sequence[BlockRows], token: str) -> Any:
     rows = TakeRows(X.expr, list(chosen), list(cuts))
     return new_collection(AlignedPart(rows, SplitRoot(tokenize(token, cuts), len(chosen))))
-
-
-def is_part(X: Any) -> bool:
-    """Return whether a collection is a part of a frame, as `take_row_set` returns it."""
-    return isinstance(getattr(X, "expr", None), AlignedPart)
 
 
 def lengths_of_part(part: Any) -> tuple[int, ...]:

@@ -127,7 +127,8 @@ def source_of_rows(X: DaskRows) -> tuple[DaskRows, tuple[int, ...] | None]:
 
     Of a part of a frame that has all of its rows, it is that frame.
     """
-    from skfleet.blocks._dask_take import is_part, source_of_part
+    from skfleet.blocks._dask_graph import is_part
+    from skfleet.blocks._dask_take import source_of_part
 
     return source_of_part(X) if is_part(X) else (X, partition_lengths(X))
 
