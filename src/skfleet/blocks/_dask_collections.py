@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask
 import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection
+from dask.base import collections_to_expr, is_dask_collection
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -41,14 +41,18 @@ from skfleet.blocks._dask_align import align, check_order, check_shuffles, known
 from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
+    JointGraph,
     as_reference,
     blocks_of_graph,
     count_rows,
+    frame_layers,
     futures_of,
     is_frame_collection,
     is_part,
+    keys_of_partitions,
+    shuffle_method,
+    with_keys_by_content,
 )
-from skfleet.blocks._dask_joint import joint_graph, shuffle_method
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._label_codes import LabelCodes
 
@@ -392,6 +396,34 @@ def _as_numeric(x: DaskRows) -> DaskRows:
     if not extension_dtypes:
         return x
     return x.astype(extension_dtypes if x.ndim == 2 else extension_dtypes[None])
+
+
+def joint_graph(
+    collections: Sequence[Any], piece_bytes: int | None = None, *, is_repeated: bool = False
+) -> JointGraph:
+    """Return one optimized graph of all collections, and the keys of each one's partitions.
+
+    Frames are optimized together, as in `dask.compute`, and so are arrays, so that shared tasks run
+    once. That is required, not only faster: a shuffle that runs twice may give two orders of rows.
+    For frames and arrays together `dask.compute` (2026.8.0) has no graph with keys in the order of
+    the collections. The frames that arrays are made of (see `FrameLayer`) count as frames.
+
+    The key of a partition is a list of keys where an array has several chunks along columns.
+
+    With `piece_bytes`, frames that are read from Parquet files row by row, and arrays that are made
+    of such frames, have smaller partitions than Dask gives them, of about so many bytes.
+
+    A graph that runs in several passes has shuffles that give the same order in each of them.
+    """
+    arrays = [x for x in collections if not is_frame_collection(x)]
+    if len(arrays) < len(collections) or frame_layers(arrays):
+        from skfleet.blocks._dask_optimize import graph_of_frames
+
+        method = shuffle_method(is_repeated=is_repeated)
+        return graph_of_frames(collections, piece_bytes, method=method)
+    # `dask.optimize` (2026.8.0) would fuse what two arrays share into each of them
+    tasks, new_keys = with_keys_by_content(collections_to_expr(arrays).optimize())
+    return JointGraph(tasks | futures_of(arrays), [keys_of_partitions(x, new_keys) for x in arrays])
 
 
 def _assemble(

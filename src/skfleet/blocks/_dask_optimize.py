@@ -19,11 +19,14 @@ from skfleet._dask_private import Blockwise, ShuffleBase, graph_of_tasks
 from skfleet._dask_settings import dask_setting
 from skfleet.blocks._dask_align import copy_lengths, known_lengths
 from skfleet.blocks._dask_futures import is_future
-from skfleet.blocks._dask_graph import Graph, futures_of, is_frame_collection, is_part
-from skfleet.blocks._dask_joint import (
+from skfleet.blocks._dask_graph import (
     FrameLayer,
+    Graph,
     JointGraph,
     frame_layers,
+    futures_of,
+    is_frame_collection,
+    is_part,
     keys_of_partitions,
     layers_of,
     with_keys_by_content,
@@ -235,7 +238,7 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
         frame = map_by_rows(X, func, *args, meta=X._meta.index.to_series()[:0], **options)
         copy_lengths(X, frame)
         name = f"{token}-{uuid.uuid4().hex}"
-        layer = FrameLayer(name, frame, len(meta.shape))
+        layer = FrameLayer(name, frame, len(meta.shape), optimized_together)
         graph = HighLevelGraph({name: layer}, {name: set()})
         lengths = known_lengths(X) or (float("nan"),) * layer.n_chunks
         chunks = (lengths, *((n,) for n in meta.shape[1:]))

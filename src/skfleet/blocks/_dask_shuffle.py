@@ -20,12 +20,12 @@ from skfleet._dask_private import Expr
 from skfleet._typing import Table
 from skfleet.blocks._containers import is_frame, n_rows_of
 from skfleet.blocks._dask_collections import (
+    joint_graph,
     known_lengths,
     meta_of,
     with_whole_rows,
 )
-from skfleet.blocks._dask_graph import Graph, as_reference, count_rows, recut
-from skfleet.blocks._dask_joint import joint_graph, shuffle_method
+from skfleet.blocks._dask_graph import Graph, as_reference, count_rows, recut, shuffle_method
 from skfleet.blocks._dask_optimize import map_to_array
 from skfleet.blocks._sampling import row_uniform
 

@@ -184,6 +184,7 @@ class AlignedPart(PartitionsOf):
 
     _parameters = ["rows", "root"]
     _is_length_preserving = True
+    is_part_of_split = True
 
     @property
     def _name(self) -> str:
