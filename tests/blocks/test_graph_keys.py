@@ -14,13 +14,12 @@ from dask.core import flatten, get_dependencies
 from dask.utils import key_split
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from skfleet.blocks._dask_joint import joint_graph
 from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
 from skfleet._dask_settings import dask_setting
 from skfleet.blocks import _dask_optimize
-from skfleet.blocks._dask_collections import persist_together
+from skfleet.blocks._dask_collections import joint_graph, persist_together
 from skfleet.blocks._dask_futures import is_future
 from skfleet.estimators import ColumnTransformer, Ridge, StandardScaler, TargetEncoder
 from skfleet.model_selection import GridSearchCV

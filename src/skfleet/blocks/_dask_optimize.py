@@ -251,17 +251,6 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
     return da.Array(array.dask, array.name, chunks=chunks, meta=meta)
 
 
-def frame_of_files(x: Any) -> Any:
-    """Return the frame whose partitions are the chunks of an array, if files are read by rows.
-
-    What is mapped to the frame is then read in pieces, as that which is mapped to the array is not.
-    """
-    layer = layers_of(x).get(x.name)
-    if isinstance(layer, FrameLayer) and is_read_by_rows(layer.frame):
-        return layer.frame
-    return None
-
-
 def is_reordered(frame: Any) -> bool:
     """Return whether rows of a frame are in an order that a join or a shuffle gives them."""
     return bool(_reordering(frame.expr.lower_completely()))
