@@ -142,7 +142,7 @@ class Incremental(SmallFitMixin, ParallelPostFit):
     then stay in memory, and for a classifier another one over y. `X_val` is loaded once instead,
     and for a classifier `y_val` before. Blocks are learned in sequence: a
     fleet adds memory, not speed, but the next blocks are loaded while one is learned. At most two
-    tasks a block.
+    tasks a block; one task in all where the epochs read 32 MiB at most.
 
     The model is copied before each block, so a block that was lost with its worker is learned
     again from the model before it, and exactly once. The model is checkpointed in the client every
