@@ -75,10 +75,8 @@ SMALL = [
     for cls in (getattr(estimators, name) for name in estimators.__all__)
     if inspect.isclass(cls) and issubclass(cls, SmallFitMixin) and takes_rows_of_numbers(cls)
 ]
-# These keep the training rows where they are, or learn by blocks.
-ON_BLOCKS = {
-    "KNeighborsClassifier", "KNeighborsRegressor", "NearestNeighbors", "SpectralClustering",
-}  # fmt: skip
+# These keep the training rows where they are.
+ON_BLOCKS = {"KNeighborsClassifier", "KNeighborsRegressor", "NearestNeighbors"}
 # Of these an answer on Dask rows is another one than on rows of this process.
 AS_ON_BLOCKS = {"IncrementalPCA"}
 

@@ -1,4 +1,4 @@
-"""Fits of small Dask rows in one task: wrappers, bins, and what learns block by block."""
+"""Fits of small Dask rows in one task: wrappers, bins, spectra, and what learns by blocks."""
 
 import warnings
 
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import linear_model, preprocessing
+from sklearn.base import clone
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.pipeline import make_pipeline
 
@@ -21,6 +22,7 @@ from skfleet.estimators import (
     KNeighborsRegressor,
     LinearRegression,
     Ridge,
+    SpectralClustering,
     StandardScaler,
     TransformedTargetRegressor,
 )
@@ -149,6 +151,30 @@ def test_a_users_bins_see_dask_rows(persisted):
 
     Mine(3, quantile_method="averaged_inverted_cdf").fit(persisted[0])
     assert seen == [da.Array]
+
+
+# -- spectra ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assign_labels", ["kmeans", "discretize", "cluster_qr"])
+@pytest.mark.parametrize("n_landmarks", [500, 40])
+def test_labels_of_spectra_are_lazy(n_landmarks, assign_labels, client):
+    centers = 4 * RNG.normal(size=(3, 4))
+    rows = on_blocks(centers[np.arange(120) % 3] + RNG.normal(size=(120, 4)) / 4)
+    model = SpectralClustering(
+        3, gamma=0.1, n_landmarks=n_landmarks, assign_labels=assign_labels, random_state=0
+    )
+    with counting() as counts:
+        model.fit(rows)
+    assert counts.tasks <= 2  # one may send the model of the labels
+    with config_context(single_task_below=0):
+        want = clone(model).fit(rows)
+    assert isinstance(model.labels_, da.Array)
+    assert model.labels_.chunks == want.labels_.chunks
+    np.testing.assert_array_equal(model.labels_, want.labels_)
+    assert vars(model).keys() == vars(want).keys()
+    frame = dd.from_dask_array(rows, columns=[*"abcd"])
+    np.testing.assert_array_equal(clone(model).fit(frame).labels_, want.labels_)
 
 
 # -- block by block --------------------------------------------------------------------------------

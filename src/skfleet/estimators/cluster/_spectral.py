@@ -252,32 +252,22 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         """Return the labels of scikit-learn's fit, in the container of X."""
         labels = self._fit_exactly(known_rows)
         if not is_lazy(X):
-            self._keep_labelling(X, nearest_label, (known_rows, labels))
+            self._store_label_function(X, nearest_label, (known_rows, labels))
             return to_device_of(labels, X)
         return self._label_rows(X, nearest_label, (known_rows, labels))
 
-    def _label_rows(self, X: Rows, label: Any, model: Any, kmeans: KMeans | None = None) -> Any:
-        """Return label(model, rows), or the clusters of these coordinates, in the container of X.
+    def _label_rows(self, X: Rows, label: Any, model: Any) -> Any:
+        """Return label(model, rows) in the container of X."""
+        self._store_label_function(X, label, model)
+        return self._predict_blockwise(label, X, LABEL, model=model)
 
-        Without centers of clusters, `kmeans` is fitted.
-        """
-        self._keep_labelling(X, label, model, kmeans)
-        if kmeans is None:
-            return self._predict_blockwise(label, X, LABEL, model=model)
-        width = model.weights.shape[1]
-        names = [f"spectralclustering{i}" for i in range(width)]
-        output = OutputSpec(np.dtype(np.float64), width, names, is_rows=True)
-        coordinates = self._predict_blockwise(label, X, output, model=model)
-        is_fitted = hasattr(kmeans, "cluster_centers_")
-        return kmeans.predict(coordinates) if is_fitted else kmeans.fit(coordinates).labels_
-
-    def _keep_labelling(self, X: Rows, *how: Any) -> None:
+    def _store_label_function(self, X: Rows, *how: Any) -> None:
         """Keep, in a task that has all Dask rows, how their labels are made."""
         if is_fit_placed() and not is_lazy(X):
-            self._labelling = how
+            self._label_function = how
 
     def _set_row_attributes(self, X: Rows) -> None:
-        self.labels_ = self._label_rows(X, *vars(self).pop("_labelling"))
+        self.labels_ = self._label_rows(X, *vars(self).pop("_label_function"))
 
     def _spectrum(self, engine: Engine, rows: RowBlocks, rng: np.random.RandomState) -> Spectrum:
         """Return the eigenvectors of the approximation; warn of rows without affinities."""
@@ -311,8 +301,13 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         with warnings.catch_warnings(), limit_threadpools(1):
             warnings.simplefilter("ignore", ConvergenceWarning)
             centers = start.fit(of_landmarks).cluster_centers_
-        kmeans = KMeans(self.n_clusters, init=centers, verbose=int(self.verbose))
-        return self._label_rows(X, coordinates_of, embedding, kmeans)
+        width = of_landmarks.shape[1]
+        names = [f"spectralclustering{i}" for i in range(width)]
+        output = OutputSpec(np.dtype(np.float64), width, names, is_rows=True)
+        coordinates = self._predict_blockwise(coordinates_of, X, output, model=embedding)
+        kmeans = KMeans(self.n_clusters, init=centers, verbose=int(self.verbose)).fit(coordinates)
+        self._store_label_function(X, nearest_center, (embedding, kmeans))
+        return kmeans.labels_
 
     def _fit_exactly(self, X: Any) -> np.ndarray:
         """Set the attributes of scikit-learn's fit to rows on the host, and return the labels."""
@@ -421,6 +416,12 @@ def largest_magnitude(embedding: Embedding, X: Any) -> Any:
 def _argmax(coordinates: Any) -> Any:
     xp = namespace(coordinates)
     return xp.astype(xp.argmax(coordinates, axis=1), xp.int32)
+
+
+def nearest_center(model: tuple[Embedding, KMeans], X: Any) -> Any:
+    """Return the clusters of the coordinates of rows, on their device."""
+    embedding, kmeans = model
+    return kmeans.predict(embedding(X))
 
 
 def nearest_label(model: tuple[Any, np.ndarray], X: Any) -> Any:
