@@ -261,10 +261,10 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         self._store_label_function(X, label, model)
         return self._predict_blockwise(label, X, LABEL, model=model)
 
-    def _store_label_function(self, X: Rows, *how: Any) -> None:
-        """Keep, in a task that has all Dask rows, how their labels are made."""
+    def _store_label_function(self, X: Rows, label: Any, model: Any) -> None:
+        """Keep, in a task that has all Dask rows, what makes their labels."""
         if is_fit_placed() and not is_lazy(X):
-            self._label_function = how
+            self._label_function = label, model
 
     def _set_row_attributes(self, X: Rows) -> None:
         self.labels_ = self._label_rows(X, *vars(self).pop("_label_function"))
