@@ -361,22 +361,6 @@ def table(uses: list[Use]) -> str:
     )
 
 
-def reasons(uses: list[Use]) -> list[str]:
-    """Say of each use that took longer than scikit-learn's why that is so."""
-    lines = []
-    for use in uses:
-        ours, theirs = use.costs["seconds"]
-        if ours > theirs:
-            n_tasks = use.costs["tasks"]
-            sent = "its calls" if n_tasks == "-" else f"{n_tasks} task{'s' * (n_tasks != 1)}"
-            lines.append(
-                f"{use.title}: {ours - theirs:.2f} s longer here, as it costs more to send {sent} "
-                "to two other processes, which import what a first task needs, than they save of "
-                f"{theirs:.2f} s of work."
-            )
-    return lines
-
-
 NOTE = """\
 difference: of coefficients, centres or scores, relative to scikit-learn's; of labels,
 the share that is unlike. passes: times that all rows in blocks were read; tasks: what
@@ -397,7 +381,6 @@ def main() -> int:
             print(use.verdict, flush=True)
             uses.append(use)
     print(f"\n{table(uses)}\n\n{NOTE}\n")
-    print(*reasons(uses), sep="\n", end="\n\n")
     unlike = [use.title for use in uses if not use.agrees]
     if unlike:
         print(f"FAILED: answers differ by more than they may: {', '.join(unlike)}")

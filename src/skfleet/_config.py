@@ -102,13 +102,13 @@ def config_context(**settings: Any) -> Iterator[None]:
     single_task_below : {"auto"} or number of bytes, default="auto"
         Size in memory of Dask rows up to which a fit is one task, on one worker that collects all
         rows, or runs in this process where there is no client: many passes over blocks would take
-        longer. Its answers are those of a fit on rows in this process. ``"auto"`` is 32 MiB, and
-        less where that is more than a 32nd of a worker's memory; 0 turns it off. Rows of unknown
-        size are loaded in the task, if they have 32 blocks at most, and are fitted block by block
-        once they turn out to be larger. So are rows and estimators on a GPU, estimators with
-        callbacks, and all rows where `keep_blocks`, `disk_cache` or `block_bytes` is set. Searches
-        and cross-validation bring such rows to this process. Metrics and scores of Dask rows are
-        one task up to an eighth of it.
+        longer. Its answers are those of a fit on rows in this process; `Incremental` learns block
+        by block there too. ``"auto"`` is 32 MiB, and less where that is more than a 32nd of a
+        worker's memory; 0 turns it off. Rows of unknown size are loaded in the task, if they have
+        32 blocks at most, and are fitted block by block once they turn out to be larger. So are
+        rows and estimators on a GPU, estimators with callbacks, and all rows where `keep_blocks`,
+        `disk_cache` or `block_bytes` is set. Searches and cross-validation bring such rows to this
+        process. Metrics and scores of Dask rows are one task up to an eighth of it.
     deterministic : bool, default=False
         ``True`` sums block by block in a fixed tree, so that the last bits of an answer do not
         depend on which worker held which block, at the price of one task per block and pass.

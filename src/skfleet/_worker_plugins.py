@@ -43,7 +43,7 @@ _PRELOADED_MODULES = (
     "sklearn.model_selection", "sklearn.linear_model", "skfleet.engine",
     "skfleet.engine._dask._engine", "skfleet.joblib_backend",
     "skfleet.model_selection._dispatch._fit_tasks", "skfleet.estimators.linear_model",
-    "skfleet.metrics",
+    "skfleet.metrics", "skfleet.blocks._dask_collections",
 )  # fmt: skip
 
 _LOGGERS = ("distributed.worker", "distributed.worker.state_machine")

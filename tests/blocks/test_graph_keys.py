@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from random_examples import n_examples
 from skfleet._dask_settings import dask_setting
 from skfleet.blocks import _dask_optimize
-from skfleet.blocks._dask_collections import materialize, persist_together
+from skfleet.blocks._dask_collections import joint_graph, persist_together
 from skfleet.blocks._dask_futures import is_future
 from skfleet.estimators import ColumnTransformer, Ridge, StandardScaler, TargetEncoder
 from skfleet.model_selection import GridSearchCV
@@ -78,7 +78,7 @@ def shuffle(request, cluster_client):
 
 def tasks_of(collections):
     """Return the keys of the tasks of a graph, with those of their dependencies."""
-    graph, *_ = materialize(collections, is_repeated=True)
+    graph, *_ = joint_graph(collections, is_repeated=True)
     return {
         key: get_dependencies(graph, task=task)
         for key, task in graph.items()
@@ -152,7 +152,7 @@ def test_equal_keys_of_arrays_have_equal_dependencies(cluster_client, data):
         assert {k: first[k] for k in first.keys() & second} == {
             k: second[k] for k in first.keys() & second
         }
-        graph, keys, *_ = materialize(collections[0])
+        graph, keys, *_ = joint_graph(collections[0])
         for x, parts in zip(collections[0], keys, strict=True):
             chunks = [[part] if isinstance(part, tuple) else part for part in parts]
             values = [np.hstack(row) for row in cluster_client.get(graph, chunks)]
@@ -170,7 +170,7 @@ def test_fused_tasks_have_keys_of_their_own():
 
 def test_arrays_in_one_graph_share_their_tasks():
     rows = da.from_array(np.ones((40, 3)), chunks=(10, 3)).map_blocks(lambda block: block + 1)
-    graphs = [materialize([rows[:, :2], rows[:, 2]])[0] for _ in range(2)]
+    graphs = [joint_graph([rows[:, :2], rows[:, 2]])[0] for _ in range(2)]
     assert graphs[0].keys() == graphs[1].keys()
     names = [key_split(key) for key in graphs[0]]
     assert sum("lambda" in name for name in names) == rows.numblocks[0]
@@ -211,7 +211,7 @@ def test_searches_give_keys_once(shuffle, make, caplog):
 def test_threads_leave_the_settings_of_the_program(cluster_client, monkeypatch):
     """Settings of Dask are the whole program's; one thread begins first and ends first."""
     first_is_in, second_is_in, first_is_done = (threading.Event() for _ in range(3))
-    optimize = _dask_optimize._optimize
+    optimize = _dask_optimize.optimized_together
 
     def wait_for_the_other(*args, **kwargs):
         if threading.current_thread().name == "first":
@@ -222,12 +222,12 @@ def test_threads_leave_the_settings_of_the_program(cluster_client, monkeypatch):
             first_is_done.wait(30)
         return optimize(*args, **kwargs)
 
-    monkeypatch.setattr(_dask_optimize, "_optimize", wait_for_the_other)
+    monkeypatch.setattr(_dask_optimize, "optimized_together", wait_for_the_other)
     frame = merged(dd.from_pandas(sales, npartitions=3))
 
     def make_graph():
         with cluster_client.as_current():
-            materialize([frame])
+            joint_graph([frame])
 
     threads = [threading.Thread(target=make_graph, name=name) for name in ("first", "second")]
     threads[0].start()

@@ -13,11 +13,11 @@ from skfleet.blocks._dask_graph import (
     Graph,
     count_rows,
     is_frame_collection,
+    is_part,
     recut,
     shuffles,
     shuffles_on_disk,
 )
-from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 if TYPE_CHECKING:
     from skfleet.blocks._dask_types import DaskRows, PartitionKey
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 def known_lengths(x: DaskRows) -> tuple[int, ...] | None:
     """Return the numbers of rows of the partitions, or None where one is unknown."""
     if is_part(x):
+        from skfleet.blocks._dask_take import lengths_of_part
+
         return lengths_of_part(x)
     name, lengths = getattr(x, "_known_lengths", (None, None))
     if name is not None and name == x._name:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask
 import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection
+from dask.base import collections_to_expr, is_dask_collection
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -41,21 +41,19 @@ from skfleet.blocks._dask_align import align, check_order, check_shuffles, known
 from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
+    JointGraph,
     as_reference,
     blocks_of_graph,
     count_rows,
+    frame_layers,
     futures_of,
     is_frame_collection,
-)
-from skfleet.blocks._dask_optimize import (
-    JointGraph,
-    joint_graph,
-    optimize_frames,
+    is_part,
+    keys_of_partitions,
     shuffle_method,
+    with_keys_by_content,
 )
-from skfleet.blocks._dask_pieces import has_large_files
 from skfleet.blocks._dask_scheduler import scheduler
-from skfleet.blocks._dask_take import is_part, with_fewer_columns
 from skfleet.blocks._label_codes import LabelCodes
 
 if TYPE_CHECKING:
@@ -74,9 +72,12 @@ def compute_together(*values: Any) -> list[Any]:
     computed = list(values)
     lazy = [i for i, x in enumerate(values) if is_dask_collection(x)]
     collections = [with_whole_rows(values[i]) for i in lazy]
-    collections = [with_fewer_columns(x) if is_part(x) else x for x in collections]
+    if any(map(is_part, collections)):
+        from skfleet.blocks._dask_take import with_fewer_columns
+
+        collections = [with_fewer_columns(x) if is_part(x) else x for x in collections]
     names = ["X"] + ["Every value per row"] * (len(lazy) - 1)
-    graph, keys, *_ = materialize(collections)
+    graph, keys, *_ = joint_graph(collections)
     check_shuffles(graph, keys, names, collections)
     name = f"compute-{id(graph):x}"
     whole = HighLevelGraph.from_collections(name, graph, dependencies=())
@@ -95,7 +96,7 @@ def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any]
 
     In one graph: what they share would else be computed for each, under equal keys.
     """
-    graph, columns, *_ = materialize(collections)
+    graph, columns, *_ = joint_graph(collections)
     keys = list(flatten(columns))
     futures = dict(zip(keys, client.get(graph, keys, sync=False), strict=True))
     persisted = []
@@ -216,9 +217,7 @@ def dask_blocks(
     columns = {name: values for name, values in columns.items() if values is not None}
     collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
     host = {name: np.asarray(v) for name, v in columns.items() if not is_dask_collection(v)}
-    graph, keys, partitions, files, known = materialize(
-        [X, *collections.values()], piece_bytes=piece_bytes
-    )
+    graph, keys, partitions, files, known = joint_graph([X, *collections.values()], piece_bytes)
     lengths = align(graph, keys, X, collections, host, known)
 
     # A task for each block. The name of its key need not be unique on the cluster: the task becomes
@@ -276,7 +275,7 @@ def compute_chunk_sizes(*collections: DaskRows) -> list[DaskRows]:
     all_lengths = [known_lengths(x) for x in numeric]
     if None not in all_lengths:
         return numeric
-    graph, keys, *_ = materialize(numeric, is_repeated=True)
+    graph, keys, *_ = joint_graph(numeric, is_repeated=True)
     check_order(graph, keys)
     unknown = [i for i, lengths in enumerate(all_lengths) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
@@ -298,13 +297,18 @@ def fix_partitions(
     """
     fixed = [*collections, *(_column("Every value per row", x) for x in values)]
     frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
-    method, piece_bytes = shuffle_method(is_repeated=True), file_block_bytes()
-    # Several large files are not read as one.
-    is_tuned = is_tuned and not has_large_files([fixed[i] for i in frames], piece_bytes)
-    optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned, method=method)
-    for i, x in zip(frames, optimized, strict=True):
-        fixed[i] = x
-    graph, keys, partitions, files, _ = joint_graph(fixed, piece_bytes, method=method)
+    piece_bytes = file_block_bytes()
+    if frames:
+        from skfleet.blocks._dask_optimize import optimize_frames
+        from skfleet.blocks._dask_pieces import has_large_files
+
+        # Several large files are not read as one.
+        is_tuned = is_tuned and not has_large_files([fixed[i] for i in frames], piece_bytes)
+        method = shuffle_method(is_repeated=True)
+        optimized = optimize_frames([fixed[i] for i in frames], is_tuned=is_tuned, method=method)
+        for i, x in zip(frames, optimized, strict=True):
+            fixed[i] = x
+    graph, keys, partitions, files, _ = joint_graph(fixed, piece_bytes, is_repeated=True)
     check_order(graph, keys)
     lengths = [known_lengths(x) for x in collections]
     counted = [keys[i] for i, n in enumerate(lengths) if n is None]
@@ -396,14 +400,32 @@ def _as_numeric(x: DaskRows) -> DaskRows:
     return x.astype(extension_dtypes if x.ndim == 2 else extension_dtypes[None])
 
 
-def materialize(
-    collections: Sequence[DaskRows], *, is_repeated: bool = False, piece_bytes: int | None = None
+def joint_graph(
+    collections: Sequence[Any], piece_bytes: int | None = None, *, is_repeated: bool = False
 ) -> JointGraph:
-    """Return one graph of collections, and the keys of their partitions (see `joint_graph`).
+    """Return one optimized graph of all collections, and the keys of each one's partitions.
+
+    Frames are optimized together, as in `dask.compute`, and so are arrays, so that shared tasks run
+    once. That is required, not only faster: a shuffle that runs twice may give two orders of rows.
+    For frames and arrays together `dask.compute` (2026.8.0) has no graph with keys in the order of
+    the collections. The frames that arrays are made of (see `FrameLayer`) count as frames.
+
+    The key of a partition is a list of keys where an array has several chunks along columns.
+
+    With `piece_bytes`, frames that are read from Parquet files row by row, and arrays that are made
+    of such frames, have smaller partitions than Dask gives them, of about so many bytes.
 
     A graph that runs in several passes has shuffles that give the same order in each of them.
     """
-    return joint_graph(collections, piece_bytes, method=shuffle_method(is_repeated=is_repeated))
+    arrays = [x for x in collections if not is_frame_collection(x)]
+    if len(arrays) < len(collections) or frame_layers(arrays):
+        from skfleet.blocks._dask_optimize import graph_of_frames
+
+        method = shuffle_method(is_repeated=is_repeated)
+        return graph_of_frames(collections, piece_bytes, method=method)
+    # `dask.optimize` (2026.8.0) would fuse what two arrays share into each of them
+    tasks, new_keys = with_keys_by_content(collections_to_expr(arrays).optimize())
+    return JointGraph(tasks | futures_of(arrays), [keys_of_partitions(x, new_keys) for x in arrays])
 
 
 def _assemble(

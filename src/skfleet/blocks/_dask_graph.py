@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar
 
 import dask
 from dask.core import flatten, get_dependencies, toposort
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
+from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.optimization import cull
-from dask.task_spec import Alias, DataNode, List, Task, TaskRef
+from dask.task_spec import Alias, DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key
+from dask.utils import get_default_shuffle_method
 
+from skfleet._config import get_config
 from skfleet._linalg import hstack
 from skfleet._typing import Matrix, Table
 from skfleet.blocks._block import Block
@@ -27,6 +32,8 @@ from skfleet.blocks._sampling import concat_rows
 
 if TYPE_CHECKING:
     from skfleet.blocks._dask_types import PartitionKey
+
+T = TypeVar("T")
 
 Graph = dict[Any, Any]
 
@@ -40,6 +47,11 @@ def is_frame_collection(x: object) -> TypeGuard[Any]:
     """Return whether x is a Dask DataFrame, Series or Index."""
     # Of the type: a Delayed value claims to have every attribute.
     return dask.is_dask_collection(x) and hasattr(type(x), "to_dask_array")
+
+
+def is_part(x: object) -> bool:
+    """Return whether x is a part of a frame, as `take_row_set` returns it."""
+    return is_frame_collection(x) and hasattr(type(x.expr), "is_part_of_split")
 
 
 def as_reference(key: PartitionKey) -> List | TaskRef:
@@ -265,3 +277,143 @@ def futures_of(collections: Sequence[object]) -> dict[Key, object]:
 def _is_node(operand: object) -> bool:
     """Return whether an operand of an expression is an expression."""
     return hasattr(operand, "walk") and hasattr(operand, "operands")
+
+
+# -- graphs of several collections ----------------------------------------------------------------
+
+
+class JointGraph(NamedTuple):
+    """One graph of several collections, and the keys of each one's partitions.
+
+    `partitions` are the numbers of the partitions that pieces of them are of, where they are read
+    in pieces, and `files` names the readers whose pieces may be read in halves. `lengths` are the
+    numbers of rows of the pieces of each collection that is a part of a split.
+    """
+
+    graph: Graph
+    keys: list[list[Any]]
+    partitions: list[int] | None = None
+    files: str = ""
+    lengths: Sequence[tuple[int, ...] | None] = ()
+
+
+def layers_of(x: Any) -> Mapping[str, Any]:
+    return getattr(x.__dask_graph__(), "layers", {})
+
+
+def frame_layers(arrays: Sequence[Any]) -> dict[str, FrameLayer]:
+    """Return the layers of arrays' graphs that are made of frames, by name."""
+    layers = (item for x in arrays for item in layers_of(x).items())
+    return {name: layer for name, layer in layers if isinstance(layer, FrameLayer)}
+
+
+def with_keys_by_content(expression: Any) -> tuple[Graph, dict[Any, Any]]:
+    """Return an optimized graph whose keys depend on those that a task refers to; the new keys.
+
+    As in `_with_own_keys`, a task that stands alone in one graph is fused with others in a second
+    one, under the same key. A P2P shuffle, and what comes before it, keep their keys: by that of
+    its barrier the scheduler knows it.
+    """
+    graph = dict(expression.__dask_graph__())
+    futures = {key: node for key, node in graph.items() if is_future(node)}
+    tasks = {key: node for key, node in graph.items() if key not in futures}
+    if not all(isinstance(node, GraphNode) for node in tasks.values()):
+        from skfleet._dask_private import graph_of_tasks  # with all of Dask's frames
+
+        tasks = graph_of_tasks(tasks, set(graph))
+    references = {key: task.dependencies & tasks.keys() for key, task in tasks.items()}
+    shuffled, _ = cull(tasks, [key for key in tasks if str(key).startswith(P2P_BARRIER)])
+    keys: dict[Any, Any] = {}
+    for key in toposort(tasks, dependencies=references):
+        if isinstance(tasks[key], DataNode) or key in shuffled:
+            continue
+        content = sorted(str(keys.get(k, k)) for k in tasks[key].dependencies)
+        digest = hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+        name, *position = key if isinstance(key, tuple) else (key,)
+        keys[key] = (f"{name}-{digest}", *position) if position else f"{name}-{digest}"
+    renamed = {
+        keys.get(key, key): task.substitute(keys, key=keys[key]) if key in keys else task
+        for key, task in tasks.items()
+    }
+    return renamed | futures, keys
+
+
+def keys_of_partitions(array: Any, new_keys: Mapping[Any, Any]) -> list[Any]:
+    """Return the key of each row of chunks of an array, or a list of keys for several columns."""
+    chunk_rows = ([new_keys.get(k, k) for k in flatten([keys])] for keys in array.__dask_keys__())
+    return [keys[0] if len(keys) == 1 else keys for keys in chunk_rows]
+
+
+def shuffle_method(*, is_repeated: bool) -> str:
+    """Return the method of shuffles that run where collections are computed.
+
+    With `is_repeated` they give the same order in each pass.
+    """
+    method = get_default_shuffle_method()
+    is_local = get_config().engine == "local" or not _has_client()
+    if method == "disk" and not is_local:  # the current client need not be the default one
+        method = "p2p"
+    if method == "p2p" and is_local:
+        method = "disk"  # only workers can take part in a shuffle over the network
+    return "tasks" if method == "disk" and is_repeated else method
+
+
+def _has_client() -> bool:
+    """Return whether collections are computed on a cluster."""
+    with suppress(KeyError, ValueError):
+        return sys.modules["distributed"].Client.current() is not None
+    return False
+
+
+class FrameLayer(Layer):
+    """Layer of an array's graph: chunks that are the partitions of a frame.
+
+    It keeps the frame, whose rows are joined or shuffled: their order is that of other columns only
+    if all of them are optimized together; or read from files, once for all that is made of them, in
+    pieces if they are large. Without others it has the tasks of the frame alone.
+    """
+
+    def __init__(self, name: str, frame: Any, ndim: int, optimize: Callable[..., Any]) -> None:
+        super().__init__()
+        self.name, self.frame, self.ndim, self._optimize = name, frame, ndim, optimize
+        self.n_chunks = optimize([frame], fuse=False, is_tuned=False).operands[0].npartitions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MaterializedLayer, (self._tasks,)
+
+    @cached_property
+    def _tasks(self) -> Graph:
+        method = shuffle_method(is_repeated=False)
+        expression = self._optimize([self.frame], fuse=True, is_tuned=False, method=method)
+        (keys,) = expression.__dask_keys__()
+        return expression.__dask_graph__() | self.chunks_of(keys) | futures_of([self.frame])
+
+    def chunks_of(self, partition_keys: Sequence[Any]) -> Graph:
+        """Return the tasks of the chunks, after those of the frame's partitions."""
+        ends = (0,) * (self.ndim - 1)
+        keys = [(self.name, i, *ends) for i in range(self.n_chunks)]
+        return {
+            key: Task(key, _unchanged, TaskRef(of_partition))
+            for key, of_partition in zip(keys, partition_keys, strict=True)
+        }
+
+    def get_output_keys(self) -> Any:
+        """Return the keys of all tasks, by which Dask sees those of the frame too."""
+        return self._tasks.keys()
+
+    def is_materialized(self) -> bool:
+        """Return whether the layer has made its tasks."""
+        return "_tasks" in vars(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._tasks[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+def _unchanged(partition: T) -> T:
+    return partition

@@ -1,30 +1,36 @@
-"""One optimized graph for several Dask collections, and for arrays made of joined frames."""
+"""One optimized graph for Dask collections with frames among them, and arrays of joined frames."""
 
 from __future__ import annotations
 
-import hashlib
-import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import dask.array as da
 from dask.base import collections_to_expr
-from dask.core import flatten, toposort
+from dask.core import flatten
 from dask.dataframe.dask_expr.io import BlockwiseIO
-from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
-from dask.optimization import cull
-from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias, GraphNode
 from dask.utils import get_default_shuffle_method
 
-from skfleet._config import get_config
 from skfleet._dask_private import Blockwise, ShuffleBase, graph_of_tasks
 from skfleet._dask_settings import dask_setting
 from skfleet.blocks._dask_align import copy_lengths, known_lengths
 from skfleet.blocks._dask_futures import is_future
-from skfleet.blocks._dask_graph import P2P_BARRIER, Graph, futures_of, is_frame_collection
+from skfleet.blocks._dask_graph import (
+    FrameLayer,
+    Graph,
+    JointGraph,
+    frame_layers,
+    futures_of,
+    is_frame_collection,
+    is_part,
+    keys_of_partitions,
+    layers_of,
+    with_keys_by_content,
+)
 from skfleet.blocks._dask_partitions import PartitionsOf, identity
 from skfleet.blocks._dask_pieces import (
     has_large_files,
@@ -33,58 +39,32 @@ from skfleet.blocks._dask_pieces import (
     readers_of_pieces,
     without_joins,
 )
-from skfleet.blocks._dask_take import is_part, lengths_of_part, lengths_of_pieces
+from skfleet.blocks._dask_take import lengths_of_part, lengths_of_pieces
 from skfleet.blocks._dask_to_parquet import map_by_rows
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
 REORDERING_MODULES = {f"dask.dataframe.dask_expr.{name}" for name in ("_merge", "_shuffle")}
 
 
-class JointGraph(NamedTuple):
-    """One graph of several collections, and the keys of each one's partitions.
-
-    `partitions` are the numbers of the partitions that pieces of them are of, where they are read
-    in pieces, and `files` names the readers whose pieces may be read in halves. `lengths` are the
-    numbers of rows of the pieces of each collection that is a part of a split.
-    """
-
-    graph: Graph
-    keys: list[list[Any]]
-    partitions: list[int] | None = None
-    files: str = ""
-    lengths: Sequence[tuple[int, ...] | None] = ()
-
-
-def joint_graph(
+def graph_of_frames(
     collections: Sequence[Any], piece_bytes: int | None = None, *, method: str | None = None
 ) -> JointGraph:
-    """Return one optimized graph of all collections, and the keys of each one's partitions.
-
-    Frames are optimized together, as in `dask.compute`, and so are arrays, so that shared tasks run
-    once. That is required, not only faster: a shuffle that runs twice may give two orders of rows.
-    For frames and arrays together `dask.compute` (2026.8.0) has no graph with keys in the order of
-    the collections. The frames that arrays are made of (see `FrameLayer`) count as frames.
-
-    The key of a partition is a list of keys where an array has several chunks along columns.
-
-    With `piece_bytes`, frames that are read from Parquet files row by row, and arrays that are made
-    of such frames, have smaller partitions than Dask gives them, of about so many bytes.
-
-    `method` is that of shuffles which name none (see `shuffle_method`).
-    """
+    """Return the graph of collections that are frames, or made of frames (see `joint_graph`)."""
     if piece_bytes is not None and (cut := _graph_of_pieces(collections, piece_bytes)):
         return cut
     frames = [x for x in collections if is_frame_collection(x)]
     arrays = [x for x in collections if not is_frame_collection(x)]
-    layers = _frame_layers(arrays)
+    layers = frame_layers(arrays)
     sources = [layer.frame for layer in layers.values()]
-    is_of_frames = [not layers.keys().isdisjoint(_layers(x)) for x in arrays]
+    is_of_frames = [not layers.keys().isdisjoint(layers_of(x)) for x in arrays]
     arrays_of_frames = [x for x, is_of in zip(arrays, is_of_frames, strict=True) if is_of]
     arrays = [x for x, is_of in zip(arrays, is_of_frames, strict=True) if not is_of]
     graph: Graph = {}
     keys: list[list[Any]] = []
     if frames or sources:
-        expression = _optimize([*frames, *sources], fuse=True, is_tuned=not sources, method=method)
+        expression = optimized_together(
+            [*frames, *sources], fuse=True, is_tuned=not sources, method=method
+        )
         graph |= expression.__dask_graph__()
         keys = [list(partition_keys) for partition_keys in expression.__dask_keys__()]
     # An optimized graph refers to persisted results by key alone, which would not keep them alive.
@@ -94,27 +74,17 @@ def joint_graph(
         graph |= layer.chunks_of(partition_keys) if is_alike else layer
     for x in arrays_of_frames:  # whose layers Dask's optimization would make tasks of
         tasks: Graph = {}
-        for name, layer in _layers(x).items():
+        for name, layer in layers_of(x).items():
             tasks |= {} if name in layers else layer
         futures |= {key: node for key, node in tasks.items() if is_future(node)}
         graph |= graph_of_tasks(tasks, tasks.keys() | graph.keys())
     if arrays:  # `dask.optimize` (2026.8.0) would fuse what two arrays share into each of them
-        tasks, new_keys = _with_keys_by_content(collections_to_expr(arrays).optimize())
+        tasks, new_keys = with_keys_by_content(collections_to_expr(arrays).optimize())
         graph |= tasks
     by_id = dict(zip(map(id, [*frames, *sources]), keys, strict=True))
-    by_id |= {id(x): _partition_keys(x, {}) for x in arrays_of_frames}
-    by_id |= {id(x): _partition_keys(x, new_keys) for x in arrays}
+    by_id |= {id(x): keys_of_partitions(x, {}) for x in arrays_of_frames}
+    by_id |= {id(x): keys_of_partitions(x, new_keys) for x in arrays}
     return JointGraph(graph | futures, [by_id[id(x)] for x in collections])
-
-
-def _layers(x: Any) -> Mapping[str, Any]:
-    return getattr(x.__dask_graph__(), "layers", {})
-
-
-def _frame_layers(arrays: Sequence[Any]) -> dict[str, FrameLayer]:
-    """Return the layers of arrays' graphs that are made of frames, by name."""
-    layers = (item for x in arrays for item in _layers(x).items())
-    return {name: layer for name, layer in layers if isinstance(layer, FrameLayer)}
 
 
 def optimize_frames(
@@ -129,19 +99,19 @@ def optimize_frames(
 
     if not frames:
         return []
-    optimized = _optimize(frames, fuse=False, is_tuned=is_tuned, method=method).operands
+    optimized = optimized_together(frames, fuse=False, is_tuned=is_tuned, method=method).operands
     return with_fixed_partitions(optimized)
 
 
 def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph | None:
     """Return the graph of collections in pieces of their partitions; None where these are whole."""
-    layers = _frame_layers([x for x in collections if not is_frame_collection(x)])
+    layers = frame_layers([x for x in collections if not is_frame_collection(x)])
     if not all(is_frame_collection(x) or x.name in layers for x in collections):
         return None
     frames = [x if is_frame_collection(x) else layers[x.name].frame for x in collections]
     if not has_large_files(frames, piece_bytes):
         return None
-    whole = _optimize(without_joins(frames), fuse=False, is_tuned=False)
+    whole = optimized_together(without_joins(frames), fuse=False, is_tuned=False)
     expression, partitions = in_pieces(whole, piece_bytes)
     if partitions is None:
         return None
@@ -160,7 +130,7 @@ def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph
     )
 
 
-def _optimize(
+def optimized_together(
     frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True, method: str | None = None
 ) -> Any:
     """Return one optimized expression of several frames.
@@ -240,39 +210,6 @@ class OwnSource(PartitionsOf):
     _parameters = ["frame", "token"]
 
 
-def _with_keys_by_content(expression: Any) -> tuple[Graph, dict[Any, Any]]:
-    """Return an optimized graph whose keys depend on those that a task refers to; the new keys.
-
-    As in `_with_own_keys`, a task that stands alone in one graph is fused with others in a second
-    one, under the same key. A P2P shuffle, and what comes before it, keep their keys: by that of
-    its barrier the scheduler knows it.
-    """
-    graph = dict(expression.__dask_graph__())
-    futures = {key: node for key, node in graph.items() if is_future(node)}
-    tasks = graph_of_tasks({k: v for k, v in graph.items() if k not in futures}, set(graph))
-    references = {key: task.dependencies & tasks.keys() for key, task in tasks.items()}
-    shuffled, _ = cull(tasks, [key for key in tasks if str(key).startswith(P2P_BARRIER)])
-    keys: dict[Any, Any] = {}
-    for key in toposort(tasks, dependencies=references):
-        if isinstance(tasks[key], DataNode) or key in shuffled:
-            continue
-        content = sorted(str(keys.get(k, k)) for k in tasks[key].dependencies)
-        digest = hashlib.sha256(repr(content).encode()).hexdigest()[:32]
-        name, *position = key if isinstance(key, tuple) else (key,)
-        keys[key] = (f"{name}-{digest}", *position) if position else f"{name}-{digest}"
-    renamed = {
-        keys.get(key, key): task.substitute(keys, key=keys[key]) if key in keys else task
-        for key, task in tasks.items()
-    }
-    return renamed | futures, keys
-
-
-def _partition_keys(array: Any, new_keys: Mapping[Any, Any]) -> list[Any]:
-    """Return the key of each row of chunks of an array, or a list of keys for several columns."""
-    chunk_rows = ([new_keys.get(k, k) for k in flatten([keys])] for keys in array.__dask_keys__())
-    return [keys[0] if len(keys) == 1 else keys for keys in chunk_rows]
-
-
 def _with_shuffle_method(expression: Any, method: str | None) -> Any:
     """Return an expression whose shuffles have a method, if it is not the default of Dask.
 
@@ -291,78 +228,7 @@ def _with_shuffle_method(expression: Any, method: str | None) -> Any:
     return expression
 
 
-def shuffle_method(*, is_repeated: bool) -> str:
-    """Return the method of shuffles that run where collections are computed.
-
-    With `is_repeated` they give the same order in each pass.
-    """
-    method = get_default_shuffle_method()
-    is_local = get_config().engine == "local" or not _has_client()
-    if method == "disk" and not is_local:  # the current client need not be the default one
-        method = "p2p"
-    if method == "p2p" and is_local:
-        method = "disk"  # only workers can take part in a shuffle over the network
-    return "tasks" if method == "disk" and is_repeated else method
-
-
-def _has_client() -> bool:
-    """Return whether collections are computed on a cluster."""
-    with suppress(KeyError, ValueError):
-        return sys.modules["distributed"].Client.current() is not None
-    return False
-
-
 # -- arrays of frames ----------------------------------------------------------------------------
-
-
-class FrameLayer(Layer):
-    """Layer of an array's graph: chunks that are the partitions of a frame.
-
-    It keeps the frame, whose rows are joined or shuffled: their order is that of other columns only
-    if all of them are optimized together; or read from files, once for all that is made of them, in
-    pieces if they are large. Without others it has the tasks of the frame alone.
-    """
-
-    def __init__(self, name: str, frame: Any, ndim: int) -> None:
-        super().__init__()
-        self.name, self.frame, self.ndim = name, frame, ndim
-        self.n_chunks = _optimize([frame], fuse=False, is_tuned=False).operands[0].npartitions
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return MaterializedLayer, (self._tasks,)
-
-    @cached_property
-    def _tasks(self) -> Graph:
-        method = shuffle_method(is_repeated=False)
-        expression = _optimize([self.frame], fuse=True, is_tuned=False, method=method)
-        (keys,) = expression.__dask_keys__()
-        return expression.__dask_graph__() | self.chunks_of(keys) | futures_of([self.frame])
-
-    def chunks_of(self, partition_keys: Sequence[Any]) -> Graph:
-        """Return the tasks of the chunks, after those of the frame's partitions."""
-        ends = (0,) * (self.ndim - 1)
-        keys = [(self.name, i, *ends) for i in range(self.n_chunks)]
-        return {
-            key: Task(key, identity, TaskRef(of_partition))
-            for key, of_partition in zip(keys, partition_keys, strict=True)
-        }
-
-    def get_output_keys(self) -> Any:
-        """Return the keys of all tasks, by which Dask sees those of the frame too."""
-        return self._tasks.keys()
-
-    def is_materialized(self) -> bool:
-        """Return whether the layer has made its tasks."""
-        return "_tasks" in vars(self)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._tasks[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._tasks)
-
-    def __len__(self) -> int:
-        return len(self._tasks)
 
 
 def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
@@ -372,7 +238,7 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
         frame = map_by_rows(X, func, *args, meta=X._meta.index.to_series()[:0], **options)
         copy_lengths(X, frame)
         name = f"{token}-{uuid.uuid4().hex}"
-        layer = FrameLayer(name, frame, len(meta.shape))
+        layer = FrameLayer(name, frame, len(meta.shape), optimized_together)
         graph = HighLevelGraph({name: layer}, {name: set()})
         lengths = known_lengths(X) or (float("nan"),) * layer.n_chunks
         chunks = (lengths, *((n,) for n in meta.shape[1:]))
@@ -383,17 +249,6 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
         return array
     chunks = (lengths_of_part(X), *array.chunks[1:])
     return da.Array(array.dask, array.name, chunks=chunks, meta=meta)
-
-
-def frame_of_files(x: Any) -> Any:
-    """Return the frame whose partitions are the chunks of an array, if files are read by rows.
-
-    What is mapped to the frame is then read in pieces, as that which is mapped to the array is not.
-    """
-    layer = _layers(x).get(x.name)
-    if isinstance(layer, FrameLayer) and is_read_by_rows(layer.frame):
-        return layer.frame
-    return None
 
 
 def is_reordered(frame: Any) -> bool:

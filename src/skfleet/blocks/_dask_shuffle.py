@@ -20,13 +20,13 @@ from skfleet._dask_private import Expr
 from skfleet._typing import Table
 from skfleet.blocks._containers import is_frame, n_rows_of
 from skfleet.blocks._dask_collections import (
+    joint_graph,
     known_lengths,
-    materialize,
     meta_of,
     with_whole_rows,
 )
-from skfleet.blocks._dask_graph import Graph, as_reference, count_rows, recut
-from skfleet.blocks._dask_optimize import map_to_array, shuffle_method
+from skfleet.blocks._dask_graph import Graph, as_reference, count_rows, recut, shuffle_method
+from skfleet.blocks._dask_optimize import map_to_array
 from skfleet.blocks._sampling import row_uniform
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def shuffle_partitions(collections: Sequence[DaskRows], seed: int) -> list[DaskR
     """
     _check_dense(collections)
     collections = [with_whole_rows(x) for x in collections]
-    graph, keys, *_ = materialize(collections, is_repeated=True)
+    graph, keys, *_ = joint_graph(collections, is_repeated=True)
     sizes: list[Any] = [known_lengths(x) for x in collections]
     unknown = [i for i, lengths in enumerate(sizes) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):

@@ -23,7 +23,7 @@ from skfleet._dask_private import (
     partitions_of,
 )
 from skfleet._private_names import is_missing
-from skfleet.blocks._dask_graph import is_frame_collection
+from skfleet.blocks._dask_graph import is_frame_collection, is_part
 from skfleet.blocks._dask_partitions import PartitionsOf
 from skfleet.blocks._row_set import BlockRows, RowSet
 from skfleet.blocks._row_streams import Piece
@@ -116,11 +116,6 @@ def _take_of_frame(X: Any, chosen: Sequence[int], cuts: Sequence[BlockRows], tok
     return new_collection(AlignedPart(rows, SplitRoot(tokenize(token, cuts), len(chosen))))
 
 
-def is_part(X: Any) -> bool:
-    """Return whether a collection is a part of a frame, as `take_row_set` returns it."""
-    return isinstance(getattr(X, "expr", None), AlignedPart)
-
-
 def lengths_of_part(part: Any) -> tuple[int, ...]:
     """Return the numbers of rows of the partitions of a part of a frame."""
     return tuple(cut.n_taken for cut in part.expr.rows.cuts)
@@ -189,6 +184,7 @@ class AlignedPart(PartitionsOf):
 
     _parameters = ["rows", "root"]
     _is_length_preserving = True
+    is_part_of_split = True
 
     @property
     def _name(self) -> str:

@@ -127,7 +127,8 @@ def source_of_rows(X: DaskRows) -> tuple[DaskRows, tuple[int, ...] | None]:
 
     Of a part of a frame that has all of its rows, it is that frame.
     """
-    from skfleet.blocks._dask_take import is_part, source_of_part
+    from skfleet.blocks._dask_graph import is_part
+    from skfleet.blocks._dask_take import source_of_part
 
     return source_of_part(X) if is_part(X) else (X, partition_lengths(X))
 
@@ -140,10 +141,18 @@ def paired_with(answer: DaskFrame, X: DaskFrame) -> DaskFrame:
 
 
 def frame_of_files(x: DaskArray) -> DaskFrame | None:
-    """Return the frame whose partitions are the chunks of an array, if files are read by rows."""
-    from skfleet.blocks._dask_optimize import frame_of_files
+    """Return the frame whose partitions are the chunks of an array, if files are read by rows.
 
-    return frame_of_files(x)
+    What is mapped to the frame is then read in pieces, as that which is mapped to the array is not.
+    """
+    from skfleet.blocks._dask_graph import FrameLayer, layers_of
+
+    layer = layers_of(x).get(x.name)
+    if not isinstance(layer, FrameLayer):
+        return None
+    from skfleet.blocks._dask_pieces import is_read_by_rows
+
+    return layer.frame if is_read_by_rows(layer.frame) else None
 
 
 def map_by_rows(

@@ -72,7 +72,14 @@ from skfleet.engine._select import (
     persisted_collections,
     training_engine,
 )
-from skfleet.engine._single_task import SmallFitMixin, are_small, run_in_one_task, small_bytes
+from skfleet.engine._single_task import (
+    SmallFitMixin,
+    are_small,
+    run_in_one_task,
+    small_bytes,
+    with_placement,
+)
+from skfleet.engine._small_rows import block_sizes_before, is_fit_placed, leave_if_small
 from skfleet.engine._task_context import (
     PicklableModel,
     check_picklable,
@@ -83,7 +90,7 @@ from skfleet.engine._threadpools import CORES_VARIABLE, limit_threadpools
 
 if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
     from skfleet.engine._dask._delayed_reduce import delay_reductions
-    from skfleet.engine._dask._process_group import ProcessLauncher
+    from skfleet.engine._dask._process_group import ProcessLauncher, threads_of_machine
     from skfleet.engine._dask._scatter import ScatteredObject, keep_while_alive, scatter_content
     from skfleet.engine._dask._serialize import MMAP_THRESHOLD, LocalReference, Pickled
 
@@ -126,6 +133,7 @@ __all__ = [
     "as_portable",
     "attributes_to_host",
     "begin_pass",
+    "block_sizes_before",
     "call_method_on_gpu_worker",
     "call_response_method",
     "check_device",
@@ -156,9 +164,11 @@ __all__ = [
     "gpu_engine",
     "identity",
     "in_own_partitions",
+    "is_fit_placed",
     "join_reductions",
     "joined_blocks",
     "keep_while_alive",
+    "leave_if_small",
     "limit_threadpools",
     "log_pass",
     "map_reduce",
@@ -178,9 +188,11 @@ __all__ = [
     "small_bytes",
     "takes_device_targets",
     "thread_count",
+    "threads_of_machine",
     "to_cpu_estimator",
     "training_engine",
     "with_known_lengths",
+    "with_placement",
     "with_row_offsets",
 ]
 

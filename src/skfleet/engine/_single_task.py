@@ -73,25 +73,28 @@ class SmallFitMixin(FitProgressMixin):
     # Bytes of rows up to which a task may take them. 0 for fits that take none of the rows, or keep
     # other attributes than those on rows in this process.
     _single_task_bytes: float = math.inf
+    # Whether a fit that fails is made again on blocks, where it leaves what it can go on from.
+    _is_resumable = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         fit = vars(cls).get("fit")
         # A user's subclass may have its own, for Dask rows.
         if inspect.isfunction(fit) and fit.__module__.startswith("skfleet."):
-            cls.fit = _with_placement(fit)
+            cls.fit = with_placement(fit)
         super().__init_subclass__(**kwargs)  # one bar for all that a fit does
 
     def _set_row_attributes(self, X: Rows) -> None:
         """Set attributes of a value per row, lazily, after a fit in one task."""
 
 
-def _with_placement(fit: Callable[..., Any]) -> Callable[..., Any]:
+def with_placement(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a fit that runs in one task where its Dask rows are few."""
     signature = inspect.signature(fit)
 
     @wraps(fit)
     def fit_in_place(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         X, small = args[0] if args else kwargs.get("X"), None
-        is_own = getattr(type(self).fit, "__wrapped__", None) is fit_in_place
+        is_own = fit_in_place in (type(self).fit, getattr(type(self).fit, "__wrapped__", None))
         if is_lazy(X) and is_own and not is_fit_placed():
             small = _SmallFit.of(self, signature, args, kwargs)
         if small is None:
@@ -146,7 +149,8 @@ class _SmallFit:
         per_row: dict[str, Any] = {k: arguments.pop(k) for k in PER_ROW if k in arguments}
         if isinstance(per_row.get("sample_weight"), Real):
             arguments["sample_weight"] = per_row.pop("sample_weight")
-        if any(map(is_lazy, arguments.values())):
+        # What a fit goes on from stays here.
+        if any(map(is_lazy, arguments.values())) or arguments.get("resume"):
             return None
         return cls(estimator, X, per_row, arguments, most)
 
@@ -160,7 +164,12 @@ class _SmallFit:
             return False
         name = type(self.estimator).__name__
         fit = partial(_fit, load, tuple(self.per_row), self.options)
-        learned = run_in_one_task(engine, fit, [rows], limit=self.limit, name=f"fit-{name}")
+        learned = None
+        try:
+            learned = run_in_one_task(engine, fit, [rows], limit=self.limit, name=f"fit-{name}")
+        except Exception:
+            if not self.estimator._is_resumable:
+                raise
         if learned is None:
             return False
         logger.info("%s was fitted in one task, which had all rows", name)
@@ -339,9 +348,10 @@ def _call_with_rows(
     configs: tuple[bool, dict[str, Any]],
 ) -> tuple[T | None, int, Sequence[OutputEvent]]:
     """Return func(blocks) of joined parts, its passes, and its output; None for too many bytes."""
-    blocks = _joined(block_refs, n_blocks, limit)
-    if blocks is None:
+    joined = _joined(block_refs, n_blocks, limit)
+    if joined is None:
         return None, 0, []
+    blocks, sizes = joined
     deterministic, settings = configs
     with (
         capture_output(origin) as notes,
@@ -349,7 +359,7 @@ def _call_with_rows(
         counting() as counts,
         config_context(engine="local", deterministic=deterministic, progress=False),
         sklearn.config_context(**settings),
-        fit_placement(is_decided=True),
+        fit_placement(is_decided=True, block_sizes=sizes),
     ):
         result = func(blocks)
     return result, counts.passes, notes
@@ -357,9 +367,13 @@ def _call_with_rows(
 
 def _joined(
     block_refs: Sequence[BlockRef], n_blocks: Sequence[int], limit: float
-) -> list[Block] | None:
-    """Return each of so many blocks as one; None where all have more bytes than the limit."""
+) -> tuple[list[Block], list[int]] | None:
+    """Return each of so many blocks as one, and how many rows the first of these were of.
+
+    None where all have more bytes than the limit.
+    """
     n_bytes, joined, remaining = 0, [], iter(block_refs)
+    sizes: list[int] = []
     for n in n_blocks:
         opened = []
         for block_ref in islice(remaining, n):
@@ -368,5 +382,6 @@ def _joined(
             if n_bytes > limit:
                 return None
             opened.append(block)
+        sizes = sizes or [block.n_rows for block in opened]
         joined.append(concat_rows(with_united_categories(opened)))
-    return joined
+    return joined, sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
@@ -11,6 +11,8 @@ from typing import Literal
 _stage: ContextVar[Literal["outside", "undecided", "decided"]] = ContextVar(
     "skfleet_small_rows", default="outside"
 )
+# Of the rows in the task that has all of them: the number in each of their blocks.
+_block_sizes: ContextVar[tuple[int, ...]] = ContextVar("skfleet_block_sizes", default=())
 
 
 class SmallRows(BaseException):
@@ -28,11 +30,17 @@ def is_fit_placed() -> bool:
     return _stage.get() != "outside"
 
 
+def block_sizes_before(n_rows: int) -> list[int] | None:
+    """Return the sizes of the blocks that all rows of this task were in; None for other rows."""
+    return [*_block_sizes.get()] if sum(_block_sizes.get()) == n_rows else None
+
+
 @contextmanager
-def fit_placement(*, is_decided: bool) -> Iterator[None]:
-    """Set whether it is decided where the fit inside a ``with`` runs."""
-    token = _stage.set("decided" if is_decided else "undecided")
+def fit_placement(*, is_decided: bool, block_sizes: Iterable[int] = ()) -> Iterator[None]:
+    """Set whether it is decided where the fit inside a ``with`` runs, and its rows' blocks."""
+    tokens = _stage.set("decided" if is_decided else "undecided"), _block_sizes.set((*block_sizes,))
     try:
         yield
     finally:
-        _stage.reset(token)
+        _stage.reset(tokens[0])
+        _block_sizes.reset(tokens[1])

@@ -49,11 +49,13 @@ from skfleet.engine import (
     NamedCall,
     Passes,
     Reduction,
+    SmallFitMixin,
     add,
     engine_for,
     expect_passes,
     fit_progress,
     run_passes,
+    with_placement,
 )
 from skfleet.estimators._array_api_blocks import (
     DeviceModel,
@@ -329,6 +331,8 @@ def blockwise(cls: T) -> T:
     for name in METHODS:
         if hasattr(base, name):
             setattr(cls, name, _dispatch(getattr(base, name), f"_{name}_on_blocks"))
+    if issubclass(cls, SmallFitMixin):
+        cls.fit = with_placement(cls.fit)
     BLOCKWISE_CLASSES[base] = cls
     return with_scikit_learns_docstring(cls)
 

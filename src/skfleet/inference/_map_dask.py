@@ -44,10 +44,13 @@ from skfleet.inference._output import OutputSpec, apply_to_rows, with_index
 class Boxed:
     """A value that Dask passes on without looking inside for parts of a graph."""
 
-    __slots__ = ("value",)
+    __slots__ = ("_token", "value")
 
     def __init__(self, value: Any) -> None:
-        self.value = value
+        self.value, self._token = value, uuid.uuid4().hex
+
+    def __dask_tokenize__(self) -> str:  # which would pickle the value
+        return self._token
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.value,)

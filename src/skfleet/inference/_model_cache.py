@@ -1,4 +1,4 @@
-"""How models reach the tasks of lazy results: with each, in a task of their own, or scattered."""
+"""Models in the tasks of lazy results: with each task, in one of their own, or scattered."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def place_rows(
             'instead. Use parallel_config("skfleet").'
         )
     scorers = scoring.values() if isinstance(scoring, Mapping) else [scoring]
-    if is_blockwise and not (any(map(callable, scorers)) or _stays_on_blocks(estimator)):
+    if is_blockwise and not (any(map(callable, scorers)) or _needs_blocks(estimator)):
         is_blockwise = not are_small(X)
     if not is_blockwise:
         if is_lazy(X):
@@ -108,7 +108,7 @@ def place_rows(
     return arrays.pop("X"), arrays.pop("y"), arrays
 
 
-def _stays_on_blocks(estimator: Any) -> bool:
+def _needs_blocks(estimator: Any) -> bool:
     """Return whether a model, or one inside, learns from blocks as they are, or on a GPU."""
     inner = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
     return any(

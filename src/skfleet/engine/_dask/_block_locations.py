@@ -88,7 +88,7 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     # One question for all blocks, since each is a round trip.
     futures = {f.key: f for block in on_workers for f in futures_of(block)}
     holders = client.who_has(list(futures.values()))
-    if not all(address in workers for held in holders.values() for address in held):
+    if not workers.keys() >= {address for own in holders.values() for address in own}:
         workers = scheduler_workers(client)
     groups: dict[str, list[BlockRef]] = {address: [] for address in workers}
     lost = []

@@ -101,7 +101,7 @@ class DaskEngine:
     def __init__(self, client: Client, resources: ResourceRequest = ANY_WORKER) -> None:
         self.client, self.resources = client, resources
         self._start_time = time.time()
-        self._gathered: list[Sequence[Task]] = []
+        self._gathered: list[Sequence[Task]] = []  # released later: passes wait behind that
         self._satisfiable = {ANY_WORKER}  # requests that some worker has satisfied
         check_workers(client, wait_for_workers(client))
 
@@ -286,7 +286,6 @@ class DaskEngine:
         except BaseException:
             self.cancel(tasks)
             raise
-        # To release them is a message too, behind which that of a next pass would wait.
         if sizeof(results) < GATHERED_BYTES:
             self._gathered.append(tasks)
         return results

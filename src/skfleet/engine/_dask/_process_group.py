@@ -54,6 +54,14 @@ def machine_of(address: str) -> str:
     return urlsplit(address).hostname or address
 
 
+def threads_of_machine(engine: DaskEngine) -> int:
+    """Return the threads of all workers of a machine, of the one that has fewest."""
+    threads: Counter[str] = Counter()
+    for address, n in engine.worker_threads().items():
+        threads[machine_of(address)] += n
+    return min(threads.values(), default=1)
+
+
 class GroupLostError(RuntimeError):
     """A process of a group died, hung or could not be started; the group is of no use then."""
 

@@ -103,8 +103,10 @@ class LightGBMEstimator(BoostedEstimator):
     def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
         return FitInputs(X, y, values["sample_weight"], {"init_score": values["init_score"]})
 
-    def _fit_plain(self, inputs: FitInputs) -> None:
+    def _fit_plain(self, inputs: FitInputs, n_threads: int | None = None) -> None:
         plain = self._plain()
+        if n_threads is not None:
+            plain.set_params(n_jobs=n_threads)
         arguments: dict[str, Any] = dict(inputs.options)
         arguments |= _columns_of(inputs)
         if inputs.eval_parts is not None:

@@ -147,7 +147,7 @@ class XGBoostEstimator(BoostedEstimator):
         per_sample = {name: v for name, v in values.items() if name != "sample_weight"}
         return FitInputs(X, y, values.get("sample_weight"), per_sample)
 
-    def _fit_plain(self, inputs: FitInputs) -> None:
+    def _fit_plain(self, inputs: FitInputs, n_threads: int | None = None) -> None:
         plain, labels = self._plain(), self._labels_of(inputs.y)
         arguments: dict[str, Any] = dict(inputs.options)
         y = self._encode(inputs.y, labels, "y")

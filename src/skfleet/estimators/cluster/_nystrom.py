@@ -144,8 +144,10 @@ def nystrom_spectrum(
             "columns, lower gamma, or take 'rbf'."
         )
     root, inverse_root = (vectors[:, chosen] * values[chosen] ** p for p in (0.5, -0.5))
-    values, vectors = linalg.eigh((root.T * landmarks.signs) @ root)
-    values, vectors = values[::-1][:n_components], vectors[:, ::-1][:, :n_components]
+    n = root.shape[1]
+    leading = [max(0, n - n_components), n - 1]
+    values, vectors = linalg.eigh((root.T * landmarks.signs) @ root, subset_by_index=leading)
+    values, vectors = values[::-1], vectors[:, ::-1]
     projection = inverse_root @ vectors
     embedding = Embedding(landmarks, landmarks.whitening @ projection)
     validation = (points[n_landmarks:], sums[n_landmarks:], products.cross @ projection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -14,6 +15,7 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._doc_link import DocumentationLink, is_own
+from skfleet._pipeline_steps import last_step
 from skfleet._sklearn_private import validate_params
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_target_type
@@ -26,7 +28,7 @@ from skfleet.blocks import (
     row_blocks,
     with_pandas_text,
 )
-from skfleet.engine import FitProgressMixin, check_fits_in_memory
+from skfleet.engine import SmallFitMixin, check_fits_in_memory, is_fit_placed
 from skfleet.estimators._blockwise import with_scikit_learns_docstring
 from skfleet.estimators._method_dispatch import unchanged_on_failure
 from skfleet.estimators.linear_model import LinearRegression
@@ -38,7 +40,7 @@ from skfleet.metrics import r2_score
 
 @with_scikit_learns_docstring
 class TransformedTargetRegressor(
-    FitProgressMixin, DocumentationLink, compose.TransformedTargetRegressor
+    SmallFitMixin, DocumentationLink, compose.TransformedTargetRegressor
 ):
     """On a Dask target the transformer is fitted and applied block by block, and the regressor is
     fitted on Dask rows, by default :class:`skfleet.estimators.LinearRegression`; for one of another
@@ -71,12 +73,19 @@ class TransformedTargetRegressor(
             check_fits_in_memory(row_blocks(X, dtype=None), type(self.regressor).__name__)
             X, y, *values = compute_together(X, y, *fit_params.values())
             X, fit_params = with_pandas_text(X), dict(zip(fit_params, values, strict=True))
-        if not is_lazy(y):
+        # A task that has all Dask rows learns what predicts Dask rows too.
+        if not is_lazy(y) and (is_lazy(X) or not is_fit_placed()):
             return super().fit(X, y, **fit_params)
         with unchanged_on_failure(self):
-            return self._fit_lazily(X, y, fit_params)
+            return self._fit_on_dask(X, y, fit_params)
 
-    def _fit_lazily(self, X: Any, y: Any, params: dict[str, Any]) -> TransformedTargetRegressor:
+    @property
+    def _single_task_bytes(self) -> float:
+        if self.regressor is None or not _reads_dask_rows(self.regressor):
+            return math.inf if self.regressor is None else 0.0
+        return float(getattr(last_step(self.regressor), "_single_task_bytes", 0.0))
+
+    def _fit_on_dask(self, X: Any, y: Any, params: dict[str, Any]) -> TransformedTargetRegressor:
         validate_params(self)
         check_target_type(y, numeric=True)
         self._training_dim = y.ndim
@@ -84,7 +93,7 @@ class TransformedTargetRegressor(
         self.transformer_ = self._new_transformer()
         transformed = self.transformer_.fit(columns).transform(columns)
         if self.check_inverse:
-            self._check_inverse(first_rows(columns))
+            self._check_inverse(first_rows(columns) if is_lazy(columns) else columns[:2])
         if transformed.ndim == 2 and transformed.shape[1] == 1 and y.ndim == 1:
             transformed = transformed[:, 0]
         self.regressor_ = LinearRegression() if self.regressor is None else clone(self.regressor)
@@ -178,8 +187,8 @@ def _reads_dask_rows(regressor: Any) -> bool:
 
 
 def _as_matrix(y: Any) -> Any:
-    """Return a Dask target as a matrix without names."""
-    meta = meta_of(y)
+    """Return a target as a matrix without names."""
+    meta = meta_of(y) if is_lazy(y) else y
     if meta.ndim > 2:
         raise ValueError(
             f"y must have one or two dimensions on Dask. Got {meta.ndim} instead. Reshape it, or "
@@ -188,6 +197,8 @@ def _as_matrix(y: Any) -> Any:
     width = meta.shape[1] if meta.ndim == 2 else 1
     dtype = np.result_type(*meta.dtypes) if is_frame(meta) and meta.ndim == 2 else meta.dtype
     dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64)
+    if not is_lazy(y):
+        return _values(dtype, y)
     output = OutputSpec(dtype, width, is_array=True)
     return map_rows(_values, dtype, y, output, convert=False, name="target")
 

@@ -11,7 +11,7 @@ from skfleet._linalg import dense_rows, is_sparse_kind, svd_right, to_dense, vst
 from skfleet._typing import Rows, Values
 from skfleet._validation import check_bool, check_positive_int
 from skfleet.blocks import Block, RowBlocks
-from skfleet.engine import engine_for, fold
+from skfleet.engine import engine_for, fold, is_fit_placed
 from skfleet.estimators._column_statistics import Moments, combine_moments, moments
 from skfleet.estimators._estimator_docstrings import document
 from skfleet.estimators._method_dispatch import run_on_device
@@ -115,9 +115,6 @@ class IncrementalPCA(BasePCA):
     ((2, 4), 1000)
     """
 
-    _learns_from_blocks = True
-    _single_task_bytes = 0.0
-
     def __init__(
         self,
         n_components: int | None = None,
@@ -142,7 +139,8 @@ class IncrementalPCA(BasePCA):
         self._check_parameters()
         rows = self._validate_rows(X)
         self._check_n_components(rows)
-        n_batch = self.batch_size or max(5 * rows.n_features, BLOCK_BATCH if rows.on_dask else 0)
+        on_dask = rows.on_dask or is_fit_placed()
+        n_batch = self.batch_size or max(5 * rows.n_features, BLOCK_BATCH if on_dask else 0)
         batches = Batches(n_batch, self.n_components or 1, self.n_components)
         self._update(rows, IncrementalState(), batches)
         self.batch_size_ = n_batch

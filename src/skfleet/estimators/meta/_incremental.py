@@ -22,10 +22,12 @@ from skfleet._validation import check_bool, check_has_partial_fit, check_seed, c
 from skfleet.blocks import RowBlocks
 from skfleet.engine import (
     Engine,
+    SmallFitMixin,
     check_sent,
     device_cache,
     draw_holdout,
     fold,
+    leave_if_small,
     training_engine,
     with_row_offsets,
 )
@@ -58,9 +60,12 @@ from skfleet.estimators.meta._incremental_rows import (
 from skfleet.estimators.meta._parallel_post_fit import ROUTED_METHODS, ParallelPostFit
 from skfleet.metrics import check_scoring, response_scorer, unique_labels
 
+# Bytes that a fit in one task reads in all its epochs.
+SINGLE_TASK_BYTES = 32 * 2**20
+
 
 @document
-class Incremental(ParallelPostFit):
+class Incremental(SmallFitMixin, ParallelPostFit):
     """Train any estimator with ``partial_fit`` out of core, block by block.
 
     One model goes from block to block, in every epoch in a new order, and learns each block with
@@ -137,7 +142,7 @@ class Incremental(ParallelPostFit):
     then stay in memory, and for a classifier another one over y. `X_val` is loaded once instead,
     and for a classifier `y_val` before. Blocks are learned in sequence: a
     fleet adds memory, not speed, but the next blocks are loaded while one is learned. At most two
-    tasks a block.
+    tasks a block; one task in all where the epochs read 32 MiB at most.
 
     The model is copied before each block, so a block that was lost with its worker is learned
     again from the model before it, and exactly once. The model is checkpointed in the client every
@@ -172,6 +177,7 @@ class Incremental(ParallelPostFit):
 
     _fits_on_local_rows = False  # it takes them block by block
     _learns_from_blocks = True
+    _is_resumable = True
 
     # Only the wrapped estimator requests sample_weight; nothing requests resume.
     __metadata_request__fit = {"sample_weight": UNUSED, "resume": UNUSED}
@@ -268,6 +274,8 @@ class Incremental(ParallelPostFit):
         model = clone_learner(self.estimator)
         rows, fit_params = training_blocks(self, "fit", X, y, params)
         validation = validation_blocks(self, X, X_val, y_val, sample_weight_val)
+        if rows.on_dask:
+            leave_if_small()  # before numbers are drawn
         fit_params |= classes_for_partial_fit(last_step(model), y, classes)
         if validation is not None and "classes" in fit_params:
             check_validation_labels(unique_labels(y_val), fit_params["classes"])
@@ -327,6 +335,12 @@ class Incremental(ParallelPostFit):
         """
         methods = {method: method for method in ROUTED_METHODS}
         return make_router(self, {"fit": "partial_fit", "partial_fit": "partial_fit"} | methods)
+
+    @property
+    def _single_task_bytes(self) -> float:
+        """Bytes that all epochs may read: a longer fit can be interrupted, and resumed."""
+        is_number = isinstance(self.epochs, Integral) and self.epochs > 0
+        return SINGLE_TASK_BYTES / self.epochs if is_number else 0.0
 
     def _check_parameters(self) -> None:
         """Raise for invalid parameters."""

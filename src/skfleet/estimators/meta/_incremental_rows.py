@@ -22,7 +22,7 @@ from skfleet.blocks import (
     separate_per_sample,
     warn_of_trip,
 )
-from skfleet.engine import Engine, training_engine
+from skfleet.engine import Engine, block_sizes_before, training_engine
 from skfleet.estimators._early_stopping import validation_rows
 from skfleet.estimators._fleet_estimator import check_columns
 from skfleet.estimators._metadata_routing import route_params
@@ -79,7 +79,8 @@ def _partition(
             f"{name} must have at least one row. Got 0 sample(s) while a minimum of 1 is required."
         )
     size = batch_size or 10_000
-    block_sizes = [min(size, n_rows - low) for low in range(0, n_rows, size)]
+    default_sizes = [min(size, n_rows - low) for low in range(0, n_rows, size)]
+    block_sizes = block_sizes_before(n_rows) or default_sizes
     per_row, fit_params = separate_per_sample(params, X)
     options = {"per_sample": per_row, "dtype": None, "block_sizes": block_sizes}
     return row_blocks(X, y, weight, **options), fit_params

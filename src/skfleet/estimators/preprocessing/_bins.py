@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
-from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
+from skfleet.engine import NamedCall, Passes, Reduction, SmallFitMixin, join_reductions
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
     blockwise,
@@ -27,7 +27,7 @@ from skfleet.quantiles import ColumnsOf, ColumnSummary, quantiles_after, summary
 
 
 @blockwise
-class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
+class KBinsDiscretizer(SmallFitMixin, BlockwiseTransformer, preprocessing.KBinsDiscretizer):
     """On Dask rows ``fit`` is one pass for uniform bins, and two for exact quantiles.
 
     More than `subsample` rows are subsampled as in scikit-learn: these rows come to this process,
