@@ -22,6 +22,7 @@ from skfleet._validation import check_bool, check_has_partial_fit, check_seed, c
 from skfleet.blocks import RowBlocks
 from skfleet.engine import (
     Engine,
+    FoldPace,
     check_sent,
     device_cache,
     draw_holdout,
@@ -399,11 +400,12 @@ class Incremental(ParallelPostFit):
             select = partial(training_rows, holdout=holdout)
         # Go on where a fit was interrupted, in the middle of an epoch too.
         n_samples_seen = self.n_samples_seen_ if fit_state.epoch or fit_state.n_batches_done else 0
+        pace = FoldPace()
         while fit_state.epoch < self.epochs:
             state = PartialFitState(model, n_samples_seen)
             try:
                 model, n_samples_seen, _ = self._one_epoch(
-                    engine, rows, state, fit_state, replay, select, device_arrays
+                    engine, rows, state, fit_state, replay, select, device_arrays, pace
                 )
                 score = np.nan
                 if scorer is not None and scored_rows is not None:
@@ -460,6 +462,7 @@ class Incremental(ParallelPostFit):
         replay: Callable[[Any], None],
         select: Any = None,
         device_arrays: Any = None,
+        pace: FoldPace | None = None,
     ) -> PartialFitState:
         """Train for the rest of an epoch; checkpoints set the fitted attributes."""
         n_done, n_replayed = fit_state.n_batches_done, 0
@@ -482,5 +485,5 @@ class Incremental(ParallelPostFit):
                 size = max(1, rows.n_rows // max(1, len(rows.blocks)))
         args = (fit_state.fit_params, size, device_arrays, get_config().device, process_token())
         batches = epoch_batches(rows, self.shuffle, self.buffer_blocks, seed)[n_done:]
-        steps = {"batches": batches, "select": select, "on_checkpoint": checkpoint}
+        steps = {"batches": batches, "select": select, "on_checkpoint": checkpoint, "pace": pace}
         return fold(engine, partial_fit_block, state, rows, *args, **steps)
