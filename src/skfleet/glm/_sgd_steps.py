@@ -216,12 +216,16 @@ class SGDUpdater:
         their mean.
         """
         xp = self.xp
-        before, after = (
-            xp.sum(g * ahead, axis=0, dtype=self.double) for g in (gradient, gradient_ahead)
-        )
+        before, after = self._sums_along(gradient, ahead), self._sums_along(gradient_ahead, ahead)
         bend = xp.maximum(1 - after / xp.where(before < 0, before, -1.0), 1e-9)
         each = xp.minimum(bend / n_rows, 1.0)
         return xp.maximum(-xp.expm1(n_rows * xp.log1p(-each)) / bend, 1.0 / n_rows)
+
+    def _sums_along(self, gradient: Array, ahead: Array) -> Array:
+        """Return the sums of products down the columns, in double precision."""
+        if gradient.shape[1] == 1 and gradient.dtype == self.double:
+            return (gradient.T @ ahead)[0, ...]  # half the time of two operations
+        return self.xp.sum(gradient * ahead, axis=0, dtype=self.double)
 
     def _add_to_objective(self, y: Array, p: Array, coefs: Sequence[Array]) -> None:
         """Add batches to the objective, each at the weights before its step."""
