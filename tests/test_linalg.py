@@ -1,5 +1,8 @@
 """Matrix operations of our own give what SciPy's and NumPy's give."""
 
+import tracemalloc
+
+import array_api_strict
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -114,3 +117,42 @@ def test_few_rows_are_grouped_as_many_are(weighted, dtype, monkeypatch):
         got, _linalg.group_sums(X, labels, weights, 7), rtol=10 * np.finfo(dtype).eps, atol=1e-5
     )
     assert got.dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
+def test_rows_that_are_not_aligned_are_taken_without_a_copy_of_all(dtype):
+    """So are the frames of arrays that came in a message; NumPy would copy them in each call."""
+    n_bytes = 50_000 * 20 * np.dtype(dtype).itemsize
+    values = np.random.default_rng(0).integers(0, 100, n_bytes + 1).astype(np.uint8)
+    X = values[1:].view(dtype).reshape(50_000, 20)
+    assert not X.flags.aligned
+    index = np.array([3, 49_999, 3, 0])
+    tracemalloc.start()
+    try:
+        got = _linalg.rows_at(X, index)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < n_bytes / 10
+    assert got.flags.aligned
+    np.testing.assert_array_equal(got, np.array(X)[index])
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.asfortranarray(np.arange(12.0).reshape(4, 3)),
+        np.arange(24.0).reshape(4, 6)[:, ::2],
+        np.zeros((4, 0)),
+        np.array([["a"], [1], [None], [2.0]], dtype=object),
+        sparse.csr_matrix(np.arange(12.0).reshape(4, 3)),
+        array_api_strict.asarray(np.arange(12.0).reshape(4, 3)),
+    ],
+    ids=["columns", "strides", "no columns", "objects", "sparse", "another library"],
+)
+def test_rows_of_any_layout_are_taken(X):
+    index = np.array([2, 0])
+    on_device = isinstance(X, array_api_strict.asarray(0).__class__)
+    got = _linalg.rows_at(X, array_api_strict.asarray(index) if on_device else index)
+    dense = (lambda A: A.toarray()) if sparse.issparse(X) else np.asarray
+    np.testing.assert_array_equal(dense(got), dense(X)[index])

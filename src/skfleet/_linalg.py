@@ -76,6 +76,18 @@ def rows_between(X: Any, low: int, high: int) -> Any:
     return part
 
 
+def rows_at(X: Any, index: Any) -> Any:
+    """Return the rows at these indices, on the device of X."""
+    if is_not_numpy(X):
+        return namespace(X).take(X, index, axis=0)
+    if is_sparse(X) or not X.flags.c_contiguous or X.dtype.hasobject or not X.size:
+        return X[index]
+    # Copied as bytes, which are no numbers that must be aligned in memory: arrays that were sent to
+    # a worker often are not, and NumPy would copy all of X first. It takes half the time, too.
+    whole = X.view(np.dtype((np.void, X.shape[1] * X.itemsize)))[:, 0]
+    return whole.take(index).view(X.dtype).reshape(len(index), X.shape[1])
+
+
 def transposed(X: Any) -> Any:
     """Return X.T. SciPy would copy the values of CSR rows that are a small part of an array."""
     if not is_sparse(X) or X.format != "csr":

@@ -242,7 +242,7 @@ def test_random_numbers_are_drawn_once(persisted):
 
 
 def test_long_fits_stay_on_blocks(persisted, monkeypatch):
-    monkeypatch.setattr("skfleet.estimators.meta._incremental.SINGLE_TASK_BYTES", 5 * X.nbytes)
+    monkeypatch.setattr("skfleet.estimators.meta._epochs.SINGLE_TASK_BYTES", 5 * X.nbytes)
     rows, labels, *_ = persisted
     with counting() as counts:
         learner(epochs=6).fit(rows, labels)

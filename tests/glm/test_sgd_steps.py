@@ -4,7 +4,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from skfleet.glm import SGD_LOSSES, SGDConfig, SGDTargets, SGDWeights, descend
+from skfleet.glm import SGD_LOSSES, SGDConfig, SGDTargets, SGDWeights, _sgd_steps, descend
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.7])
@@ -50,6 +50,27 @@ def test_rows_that_are_met_already_move_nothing():
     got = descend(_start(1, 2), np.ones((20, 2)), SGDTargets(np.zeros(20)), _how())
     assert (got.coef == 0).all()
     assert (got.intercept == 0).all()
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_error"])
+@pytest.mark.parametrize("n_shuffled", [0, 47])
+def test_stretches_of_batches_change_nothing(loss, n_shuffled, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(47, 3)), rng.random(47)
+    is_label, order = loss == "hinge", rng.permutation(47) if n_shuffled else None
+    targets = SGDTargets(X[:, 0], weight)
+    if is_label:
+        targets = SGDTargets(rng.integers(0, 3, 47), weight, np.arange(3), rng.random((2, 3)))
+    config = _how(loss=loss, l1=1e-3, l2=1e-2)
+    learned = []
+    for n_values in (1, 150, 2**17):  # one batch, two, and all
+        monkeypatch.setattr(_sgd_steps, "STRETCH_VALUES", n_values)
+        start = _start(3 if is_label else 1, 3, l1_applied=np.zeros((3 if is_label else 1, 3)))
+        learned.append(descend(start, X, targets, config, order))
+    for other in learned[1:]:
+        for got, want in zip(other[:10], learned[0][:10], strict=True):
+            if want is not None:
+                np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_weights_given_stay_as_they_were():

@@ -23,7 +23,7 @@ from skfleet.engine._fit_progress import (
     no_fit_progress,
 )
 from skfleet.engine._fit_scope import current_fit_scope, fit_scope
-from skfleet.engine._fold import TrainingBatch, fold
+from skfleet.engine._fold import FoldPace, TrainingBatch, fold
 from skfleet.engine._gather_rows import NarrowRows, gather_rows, joined_blocks
 from skfleet.engine._gpu._cpu_models import (
     arrays_to_host,
@@ -106,6 +106,7 @@ __all__ = [
     "DeviceCachedArray",
     "Engine",
     "FitProgressMixin",
+    "FoldPace",
     "Holdout",
     "LocalEngine",
     "LocalLauncher",

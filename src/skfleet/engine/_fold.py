@@ -26,7 +26,7 @@ from skfleet.engine._disk_cache import reads_of
 from skfleet.engine._fit_progress import begin_pass, n_rows_of
 from skfleet.engine._halving import warn_of_halving
 from skfleet.engine._prefetch import prefetch
-from skfleet.engine._protocol import Engine, Task
+from skfleet.engine._protocol import Call, Engine, Task
 from skfleet.engine._reduce import Reduction
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 from skfleet.exceptions import WorkerMemoryError
@@ -40,6 +40,8 @@ MAX_BATCHES_PER_TASK = 8
 MIN_CHECKPOINT_INTERVAL, MAX_CHECKPOINT_INTERVAL = 8, 64
 # Within these bounds, the least time between two such states.
 CHECKPOINT_SECONDS = 2.0
+# Seconds for which the places of blocks are taken for known: a question is two round trips.
+PLACES_SECONDS = 5.0
 
 
 # What is updated.
@@ -51,6 +53,36 @@ class TrainingBatch(NamedTuple):
 
     block_refs: Sequence[BlockRef]
     seed: int | None = None
+
+
+class FoldPace:
+    """Pace of folds over the same rows, and the places of their blocks, for the next one.
+
+    A fold of its own begins with a task for each batch.
+    """
+
+    def __init__(self) -> None:
+        self.batches_per_task, self.interval = 1, MIN_CHECKPOINT_INTERVAL
+        self._places: dict[int, int] = {}
+        self._expires = 0.0
+
+    def record(self, n_batches: int, seconds: float, max_seconds: float) -> None:
+        """Choose the batches of a task, of at most so many seconds, and the next window's length.
+
+        From the time that a window of batches took.
+        """
+        n_in_time = max_seconds * n_batches / seconds
+        self.batches_per_task = int(np.clip(n_in_time, 1, MAX_BATCHES_PER_TASK))
+        if seconds < CHECKPOINT_SECONDS:
+            self.interval = min(2 * self.interval, MAX_CHECKPOINT_INTERVAL)
+
+    def place_of(self, engine: Engine, rows: RowBlocks, batch: TrainingBatch) -> int:
+        """Return a number of the place of a batch: one task may have all batches of a place."""
+        if time.monotonic() > self._expires:
+            groups = enumerate(engine.group_by_worker(rows.blocks))
+            self._places = {block.number: place for place, group in groups for block in group}
+            self._expires = time.monotonic() + PLACES_SECONDS
+        return self._places[batch.block_refs[0].number]
 
 
 class FoldSpec(NamedTuple):
@@ -115,6 +147,7 @@ def fold(
     select: Callable[[Block], Block] | None = None,
     on_checkpoint: Callable[[State, int], None] | None = None,
     resources: ResourceRequest = ANY_WORKER,
+    pace: FoldPace | None = None,
 ) -> State:
     """Update a state batch after batch: state = update(state, block, *args).
 
@@ -122,7 +155,7 @@ def fold(
     with a worker is repeated from the state before it, and counts once. By default each block of
     the rows is a batch, in their order. `select` may drop rows of a loaded block.
     `on_checkpoint(state, n)` is called with states after n batches: every few batches, at the end,
-    and before an error is raised.
+    and before an error is raised. Epochs over the same rows share a `pace`.
     """
     batches = [TrainingBatch([ref]) for ref in rows.blocks] if batches is None else batches
     spec = FoldSpec(update, rows.dtype, not rows.checked, select)
@@ -135,7 +168,9 @@ def fold(
     with engine.persist_sources([ref for batch in batches for ref in batch.block_refs]) as refs:
         ref = iter(refs)
         batches = [b._replace(block_refs=[next(ref) for _ in b.block_refs]) for b in batches]
-        distributed = _DistributedFold(engine, spec, rows, batches, args, name, resources)
+        distributed = _DistributedFold(
+            engine, spec, rows, batches, args, name, resources, pace or FoldPace()
+        )
         return distributed.run(state, on_checkpoint)
 
 
@@ -174,11 +209,14 @@ class _DistributedFold:
         args: tuple[object, ...],
         name: str,
         resources: ResourceRequest,
+        pace: FoldPace,
     ) -> None:
         self.engine, self.spec, self.rows, self.batches = engine, spec, rows, batches
-        self.args, self.name, self.resources = args, name, resources
+        self.args, self.name, self.resources, self.pace = args, name, resources, pace
         self.loads: dict[int, Any] = {}  # by a batch's number: its future, or resident blocks
         self.is_resident = not any(_needs_load(batch) for batch in batches)
+        # Nothing is sent to workers but the state, and nothing has to be loaded ahead.
+        self.is_chain = self.is_resident and not engine.is_out_of_core(rows)
         # A shuffled batch is as large as many blocks.
         self.n_prefetch = PREFETCH_TASKS if all(batch.seed is None for batch in batches) else 1
         self.n_tasks = 0
@@ -191,11 +229,11 @@ class _DistributedFold:
     # 3. From the time taken, choose the batches per task and the next window's length.
     def run(self, state: State, on_checkpoint: Callable[[State, int], None]) -> State:
         """Train all batches; the driver fetches a state after every window, to go on from."""
-        n_trained, interval, batches_per_task = 0, MIN_CHECKPOINT_INTERVAL, 1
+        n_trained, pace = 0, self.pace
         progress = begin_pass(len(self.batches))
         while n_trained < len(self.batches):
-            start_time = time.monotonic()
-            stop = min(n_trained + interval, len(self.batches))
+            start_time, batches_per_task = time.monotonic(), pace.batches_per_task
+            stop = min(n_trained + pace.interval, len(self.batches))
             on_failure = on_checkpoint if batches_per_task == 1 else None
             state, n_new = self._run_window(state, n_trained, stop, batches_per_task, on_failure)
             if n_new:
@@ -209,10 +247,7 @@ class _DistributedFold:
             seconds = time.monotonic() - start_time
             # A task starts when all its batches are loaded: fewer batches, where they have to be.
             max_seconds = TASK_SECONDS if self.is_resident else TASK_SECONDS / 10
-            n_in_time = max_seconds * (stop - n_trained) / seconds
-            batches_per_task = int(np.clip(n_in_time, 1, MAX_BATCHES_PER_TASK))
-            if seconds < CHECKPOINT_SECONDS:
-                interval = min(2 * interval, MAX_CHECKPOINT_INTERVAL)
+            pace.record(stop - n_trained, seconds, max_seconds)
             if progress is not None:
                 refs = (r for b in self.batches[n_trained:stop] for r in b.block_refs)
                 progress.advance(stop - n_trained, n_rows_of(refs, self.rows))
@@ -237,11 +272,12 @@ class _DistributedFold:
         the loads of its batches were halved.
         """
         # Each task takes the state of the one before as a future: no state comes here in between.
-        lows = range(start, stop, batches_per_task)
-        runs = [range(low, min(low + batches_per_task, stop)) for low in lows]
+        runs = self._runs(start, stop, batches_per_task)
         tasks: list[Task] = []
         last_state = state
         try:
+            if self.is_chain:
+                tasks = self._submit_chain(state, runs)
             for i, run in enumerate(runs):
                 # Ahead of the running task: trainings that wait for its state, and loads that do
                 # not. Only a few, as loaded batches take memory until they are trained.
@@ -280,6 +316,21 @@ class _DistributedFold:
             self.engine.cancel([task for task in [*tasks, *loads] if task is not None])
             raise
 
+    def _runs(self, start: int, stop: int, batches_per_task: int) -> list[range]:
+        """Return the batches of each task: of a chain, those in turn that one worker has."""
+        if not self.is_chain or batches_per_task == 1:
+            lows = range(start, stop, batches_per_task)
+            return [range(low, min(low + batches_per_task, stop)) for low in lows]
+        runs: list[range] = []
+        place = None
+        for i in range(start, stop):
+            before, place = place, self.pace.place_of(self.engine, self.rows, self.batches[i])
+            if runs and place == before and len(runs[-1]) < batches_per_task:
+                runs[-1] = range(runs[-1].start, i + 1)
+            else:
+                runs.append(range(i, i + 1))
+        return runs
+
     def _halve_loads(self, error: BaseException, run: range) -> bool:
         """Halve the pieces of batches if workers died of loading them; return whether they did."""
         loads = {j: load for j, load in self.loads.items() if not isinstance(load, list)}
@@ -308,19 +359,26 @@ class _DistributedFold:
 
     def _submit_train(self, state: object, run: range) -> Task:
         """Submit the training of a run of batches, and return the future of the new state."""
+        call = self._training(state, run)
+        return self.engine.submit(
+            call.func, *call.args, name=call.name, priority=1, resources=self.resources
+        )
+
+    def _submit_chain(self, state: object, runs: Sequence[range]) -> list[Task]:
+        """Submit the training of all runs in one message: it goes on without the driver."""
+        calls: list[Call] = []
+        for run in runs:
+            calls.append(self._training(calls[-1] if calls else state, run))
+        return self.engine.submit_all(calls, priority=1, resources=self.resources)
+
+    def _training(self, state: object, run: range) -> Call:
+        """Return the call that trains a run of batches; their loads are submitted."""
         for i in run:
             self._submit_load(i)
         self.n_tasks += 1
-        return self.engine.submit(
-            self.spec.train_batches,
-            state,
-            [self.loads[i] for i in run],
-            [self.batches[i].seed for i in run],
-            *self.args,
-            name=self.name,
-            priority=1,
-            resources=self.resources,
-        )
+        batches, seeds = [self.loads[i] for i in run], [self.batches[i].seed for i in run]
+        args = (state, batches, seeds, *self.args)
+        return Call(self.spec.train_batches, args, self.name)
 
 
 def _needs_load(batch: TrainingBatch) -> bool:

@@ -13,11 +13,12 @@ class SGDLoss(NamedTuple):
     """A loss of targets y and predictions p of one shape; classes are y = -1 and y = 1.
 
     Both functions get y, p and epsilon, which only some of them use. Where a loss has a kink the
-    gradient is scikit-learn's.
+    gradient is scikit-learn's. Without bounds it grows with p.
     """
 
     value: Callable[[Array, Array, float], Array]
     gradient: Callable[[Array, Array, float], Array]
+    is_bounded: bool = True
 
 
 def _above_zero(x: Array) -> Array:
@@ -109,11 +110,13 @@ def _squared_epsilon_insensitive_gradient(y: Array, p: Array, epsilon: float) ->
 
 
 REGRESSION_LOSSES = {
-    "squared_error": SGDLoss(_squared_value, _squared_gradient),
+    "squared_error": SGDLoss(_squared_value, _squared_gradient, is_bounded=False),
     "huber": SGDLoss(_huber_value, _huber_gradient),
     "epsilon_insensitive": SGDLoss(_epsilon_insensitive_value, _epsilon_insensitive_gradient),
     "squared_epsilon_insensitive": SGDLoss(
-        _squared_epsilon_insensitive_value, _squared_epsilon_insensitive_gradient
+        _squared_epsilon_insensitive_value,
+        _squared_epsilon_insensitive_gradient,
+        is_bounded=False,
     ),
 }
 
@@ -121,7 +124,7 @@ SGD_LOSSES = {
     "hinge": _hinge(1.0),
     "log_loss": SGDLoss(_log_value, _log_gradient),
     "modified_huber": SGDLoss(_modified_huber_value, _modified_huber_gradient),
-    "squared_hinge": SGDLoss(_squared_hinge_value, _squared_hinge_gradient),
+    "squared_hinge": SGDLoss(_squared_hinge_value, _squared_hinge_gradient, is_bounded=False),
     "perceptron": _hinge(0.0),
     **REGRESSION_LOSSES,
 }

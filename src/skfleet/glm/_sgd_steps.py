@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,11 @@ from skfleet._array import (
     astype,
     dtype_of,
     is_floating,
-    is_not_numpy,
     namespace,
     to_device_of,
     to_host,
 )
-from skfleet._linalg import has_values, is_sparse, row_norms, rows_between
+from skfleet._linalg import has_values, is_sparse, row_norms, rows_at, rows_between
 from skfleet._typing import Array, Matrix
 from skfleet.glm._sgd_config import SGDConfig, SGDTargets, SGDWeights
 from skfleet.glm._sgd_losses import SGD_LOSSES
@@ -24,6 +24,8 @@ from skfleet.glm._sgd_losses import SGD_LOSSES
 # As in scikit-learn: the bound of a loss gradient, and the rate of intercepts of sparse rows.
 MAX_SLOPE = 1e12
 SPARSE_INTERCEPT_RATE = 0.01
+# Numbers of rows, predictions and coefficients that are held for the batches of a stretch.
+STRETCH_VALUES = 2**17
 # The fields that move to the device of the rows.
 _ARRAYS = ("coef", "intercept", "mean_coef", "mean_intercept", "l1_applied")
 
@@ -44,20 +46,20 @@ def descend_by_batches(
         y, weight = to_device_as(targets.values, X), targets.sample_weight
         weight = None if weight is None else to_device_as(weight, X)
         device_order = None if order is None else asarray_like(order, X)
-        # Targets are small and shuffled at once; rows batch by batch, without a second copy of X.
+        # Targets are small and shuffled at once; rows some batches at a time, without a second copy
+        # of X.
         if device_order is not None:
             xp = namespace(y)
             y = xp.take(y, device_order, axis=0)
             weight = None if weight is None else xp.take(weight, device_order, axis=0)
-        for step, low in enumerate(range(0, n_rows, size)):
-            batch = slice(low, min(low + size, n_rows))
+        for steps in updater.stretches():
+            low, high = steps.start * size, min(steps.stop * size, n_rows)
             if device_order is None:
-                rows = rows_between(X, low, batch.stop)
-            elif is_not_numpy(X):
-                rows = namespace(X).take(X, device_order[batch], axis=0)
+                rows = rows_between(X, low, high)
             else:
-                rows = X[device_order[batch]]
-            updater.step(step, batch, rows, y[batch], None if weight is None else weight[batch])
+                rows = rows_at(X, device_order[low:high])
+            row_weights = None if weight is None else weight[low:high]
+            updater.descend(steps, rows, y[low:high], row_weights)
         total = n_rows if weight is None else namespace(weight).sum(weight, dtype=updater.double)
         return updater.to_host(weights, n_rows, float(total))
 
@@ -88,13 +90,16 @@ class SGDUpdater:
         zero = np.zeros(len(weights.intercept))
         self.value = asarray_like(weights.value + zero, X, dtype=xp.float64)
         self.penalty = asarray_like(weights.penalty + zero, X, dtype=xp.float64)
-        self.t = weights.t
+        self.rows_dtype = X.dtype  # by its own library
+        self.t, self.loss = weights.t, SGD_LOSSES[config.loss]
         self.positive = None if targets.positive is None else asarray_like(targets.positive, X)
         sides = targets.side_weights
         self.sides = None if sides is None else [asarray_like(side, X) for side in sides]
         self.intercept_rate = SPARSE_INTERCEPT_RATE if is_sparse(X) else 1.0
 
-        n_rows = X.shape[0]
+        n_rows, d = X.shape
+        self.n_rows, self.size, self.n_steps = n_rows, size, -(-n_rows // size)
+        self.n_values = size * d + len(zero) * max(size, d)  # of a batch
         rate = np.atleast_1d(weights.rate)
         # One column of rates serves all outputs until "adaptive" decays make them differ.
         rate = rate[:1] if (rate == rate[0]).all() else rate
@@ -114,31 +119,56 @@ class SGDUpdater:
         self.l1_due = asarray_like(l1_due[:, :, None], X, dtype=xp.float64)
         self.l1_due_at_end = l1_due[-1]
 
-    def step(self, step: int, batch: slice, rows: Matrix, y: Array, weight: Array | None) -> None:
-        """Update the weights with one batch."""
-        xp, config, n_rows = self.xp, self.config, batch.stop - batch.start
-        loss = SGD_LOSSES[config.loss]
-        # Products are made in the precision of the rows; the weights stay float64, where small
-        # steps add up.
-        p = rows @ astype(self.coef, self.dtype).T + astype(self.intercept, self.dtype)
+    def stretches(self) -> Iterator[range]:
+        """Yield the numbers of the batches whose rows are gathered at once, one after the other."""
+        n = max(1, STRETCH_VALUES // max(1, self.n_values))
+        for low in range(0, self.n_steps, n):
+            yield range(low, min(low + n, self.n_steps))
+
+    def descend(self, steps: range, rows: Matrix, y: Array, weight: Array | None) -> None:
+        """Update the weights with the rows of a stretch, batch after batch."""
+        xp, config, size = self.xp, self.config, self.size
         y = y[:, None]
-        # Codes become -1 and 1 batch by batch, so that no matrix of all rows by outputs exists.
+        # Codes become -1 and 1 here, so that no matrix of all rows by outputs exists.
         if self.positive is not None:
-            y = 2 * xp.astype(y == self.positive, p.dtype) - 1
-        if config.track_objective:
-            self._add_to_objective(loss.value(y, p, config.epsilon), n_rows)
+            y = 2 * xp.astype(y == self.positive, self.rows_dtype) - 1
         row_weights = None if weight is None else weight[:, None]
         if self.sides is not None:
             own = xp.where(y > 0, *self.sides)
             row_weights = own if row_weights is None else own * row_weights
+        # The objective of all of them is summed up at the end: it takes as long for one.
+        predictions, coefs, offset = [], [], steps.start * size
+        for step in steps:
+            low = step * size - offset
+            batch = slice(low, min(low + size, rows.shape[0]))
+            if config.track_objective:
+                coefs.append(self.coef)
+            p = self._step(
+                step,
+                rows if len(steps) == 1 else rows_between(rows, low, batch.stop),
+                y[batch, ...],
+                None if row_weights is None else row_weights[batch, ...],
+            )
+            if config.track_objective:
+                predictions.append(p)
+        if config.track_objective:
+            self._add_to_objective(y, xp.concat(predictions), coefs)
+
+    def _step(self, step: int, rows: Matrix, y: Array, row_weights: Array | None) -> Array:
+        """Update the weights with one batch, and return the predictions before that."""
+        xp, config, n_rows = self.xp, self.config, rows.shape[0]
+        # Products are made in the precision of the rows; the weights stay float64, where small
+        # steps add up.
+        p = rows @ astype(self.coef, self.dtype).T + astype(self.intercept, self.dtype)
         # The steps along the rows: gradient times rate, or of a passive-aggressive length.
         gradient = self._loss_gradient(y, p, row_weights)
+        row_steps = self.steps[step * self.size : step * self.size + n_rows, ...]
         if config.is_passive_aggressive:
-            length = self._passive_aggressive_length(rows, loss.value(y, p, config.epsilon))
+            length = self._passive_aggressive_length(rows, self.loss.value(y, p, config.epsilon))
             length = length if row_weights is None else length * row_weights
-            change = -xp.sign(gradient) * length * self.steps[batch, ...]
+            change = -xp.sign(gradient) * length * row_steps
         else:
-            change = -gradient * self.steps[batch, ...]
+            change = -gradient * row_steps
         # Summed over the batch, which is one step where rows alone would have made many.
         move = (rows.T @ change).T
         shift = xp.sum(change, axis=0) * (self.intercept_rate if config.fit_intercept else 0.0)
@@ -157,11 +187,13 @@ class SGDUpdater:
             self._average(n_rows)
         if config.l1:
             self._apply_l1(self.l1_due[step, ...], has_values(rows))
+        return p
 
     def _loss_gradient(self, y: Array, p: Array, row_weights: Array | None) -> Array:
         """Return the derivative of the rows' losses, weighted."""
-        gradient = SGD_LOSSES[self.config.loss].gradient(y, p, self.config.epsilon)
-        gradient = self.xp.minimum(self.xp.maximum(gradient, -MAX_SLOPE), MAX_SLOPE)
+        gradient = self.loss.gradient(y, p, self.config.epsilon)
+        if not self.loss.is_bounded:
+            gradient = self.xp.minimum(self.xp.maximum(gradient, -MAX_SLOPE), MAX_SLOPE)
         return gradient if row_weights is None else gradient * row_weights
 
     def _passive_aggressive_length(self, rows: Matrix, value: Array) -> Array:
@@ -184,23 +216,31 @@ class SGDUpdater:
         their mean.
         """
         xp = self.xp
-        before, after = (
-            xp.sum(g * ahead, axis=0, dtype=self.double) for g in (gradient, gradient_ahead)
-        )
+        before, after = self._sums_along(gradient, ahead), self._sums_along(gradient_ahead, ahead)
         bend = xp.maximum(1 - after / xp.where(before < 0, before, -1.0), 1e-9)
         each = xp.minimum(bend / n_rows, 1.0)
         return xp.maximum(-xp.expm1(n_rows * xp.log1p(-each)) / bend, 1.0 / n_rows)
 
-    def _add_to_objective(self, value: Array, n_rows: int) -> None:
-        """Add the batch to the objective, at the weights before its step."""
-        xp, config = self.xp, self.config
-        self.value = self.value + xp.sum(value, axis=0, dtype=self.double)
-        if config.l2:
-            squares = xp.sum(self.coef * self.coef, axis=1)
-            self.penalty = self.penalty + (n_rows * config.l2 / 2) * squares
+    def _sums_along(self, gradient: Array, ahead: Array) -> Array:
+        """Return the sums of products down the columns, in double precision."""
+        if gradient.shape[1] == 1 and gradient.dtype == self.double:
+            return (gradient.T @ ahead)[0, ...]  # half the time of two operations
+        return self.xp.sum(gradient * ahead, axis=0, dtype=self.double)
+
+    def _add_to_objective(self, y: Array, p: Array, coefs: Sequence[Array]) -> None:
+        """Add batches to the objective, each at the weights before its step."""
+        xp, config, n_rows = self.xp, self.config, p.shape[0]
+        loss = self.loss.value(y, p, config.epsilon)
+        self.value = self.value + xp.sum(loss, axis=0, dtype=self.double)
+        if not config.l1 and not config.l2:
+            return
+        stacked = xp.stack(list(coefs))
+        penalties = config.l2 / 2 * xp.sum(stacked * stacked, axis=2)
         if config.l1:
-            sizes = xp.sum(xp.abs(self.coef), axis=1)
-            self.penalty = self.penalty + (n_rows * config.l1) * sizes
+            penalties = penalties + config.l1 * xp.sum(xp.abs(stacked), axis=2)
+        whole = self.size * xp.sum(penalties, axis=0)
+        n_missing = len(coefs) * self.size - n_rows  # rows that the last batch has less
+        self.penalty = self.penalty + whole - n_missing * penalties[-1, ...]
 
     def _average(self, n_rows: int) -> None:
         """Update the averaged weights, once for each row since averaging began."""

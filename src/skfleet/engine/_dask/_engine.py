@@ -101,7 +101,7 @@ class DaskEngine:
     def __init__(self, client: Client, resources: ResourceRequest = ANY_WORKER) -> None:
         self.client, self.resources = client, resources
         self._start_time = time.time()
-        self._gathered: list[Sequence[Task]] = []  # released later: passes wait behind that
+        self._gathered: list[Sequence[Task]] = []
         self._satisfiable = {ANY_WORKER}  # requests that some worker has satisfied
         check_workers(client, wait_for_workers(client))
 
@@ -193,7 +193,7 @@ class DaskEngine:
         options = self._task_options(resources, priority)
         with no_large_graph_warning():
             futures: list[Task] = self.client.get(graph, list(graph), sync=False, **options)
-        if len(self._gathered) > GATHERED_PASSES:
+        if len(self._gathered) > GATHERED_PASSES:  # before, each pass would wait behind a message
             self._gathered.clear()
         for obj, future in zip(pending.values(), futures, strict=False):
             obj.future = future
@@ -491,10 +491,8 @@ class DaskEngine:
             resources = self.resources
         elif resources != self.resources:
             self.check(resources)
-        options: dict[str, Any] = {"priority": priority}
-        if resources != ANY_WORKER:
-            options["resources"] = resources.as_dict()
-        return options
+        request = {} if resources == ANY_WORKER else {"resources": resources.as_dict()}
+        return {"priority": priority, **request}
 
 
 def _is_eligible(worker: WorkerInfo, request: ResourceRequest) -> bool:

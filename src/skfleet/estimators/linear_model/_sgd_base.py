@@ -26,6 +26,7 @@ from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks, open_block
 from skfleet.engine import (
     Engine,
+    FoldPace,
     Reduction,
     TrainingBatch,
     draw_holdout,
@@ -281,11 +282,12 @@ class BaseSGD(SparseCoefficients):
         stopping = EarlyStopping(self.n_iter_no_change, self.tol, len(weights.intercept))
         if self.tol is None:
             expect_passes(self.max_iter * (1 if validation is None else 2))
-        start_time, first_t, epochs = time.monotonic(), weights.t, []
+        start_time, first_t, epochs, pace = time.monotonic(), weights.t, [], FoldPace()
         for n_iter in range(1, self.max_iter + 1):
             # Outputs that have stopped cost nothing: an epoch trains the active ones only.
             active = stopping.active
-            part = self._epoch(engine, config, outputs, rng, rows, weights, active, steps, select)
+            args = (engine, config, outputs, rng, rows, weights, active, steps)
+            part = self._epoch(*args, select=select, pace=pace)
             rows = replace(rows, checked=True)
             # Infinity or NaN never leaves the weights again: further epochs would be wasted.
             weights = _merge_outputs(weights, part, active)
@@ -392,6 +394,7 @@ class BaseSGD(SparseCoefficients):
         active: np.ndarray,
         steps: Steps,
         select: Any = None,
+        pace: FoldPace | None = None,
     ) -> SGDWeights:
         """Return the weights of active outputs after one epoch over the rows."""
         batches, seed = [TrainingBatch([block]) for block in rows.blocks], None
@@ -401,7 +404,7 @@ class BaseSGD(SparseCoefficients):
             batches = [batches[i] for i in rng.permutation(len(batches))]
         args = (self, outputs, active, rng) if by_row else (config, outputs, active, seed)
         update = descend_single_rows if by_row else descend_block
-        part = fold(engine, update, part, rows, *args, batches=batches, select=select)
+        part = fold(engine, update, part, rows, *args, batches=batches, select=select, pace=pace)
         if not part.n_rows:
             raise ValueError("X must have at least one row. Got none instead.")
         check_total_weight(part.weight)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,9 @@ from skfleet.engine import (
     check_sent,
 )
 from skfleet.estimators._early_stopping import EarlyStopping
+
+# Bytes that a fit in one task reads in all its epochs.
+SINGLE_TASK_BYTES = 32 * 2**20
 
 _COLUMNS = ["epoch", "n_samples_seen", "loss", "score", "seconds"]
 
@@ -136,6 +139,19 @@ def _partial_fit_batches(model: Any, block: Block, fit_params: dict[str, Any], s
         sliced = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
         X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
         partial_fit(model, X, y, **fit_params, **sliced)
+
+
+def mean_block_rows(rows: RowBlocks) -> int | None:
+    """Return the mean number of rows in a block, None where it takes a pass to know."""
+    return None if rows.n_rows is None else max(1, rows.n_rows // max(1, len(rows.blocks)))
+
+
+def single_task_bytes(epochs: Any) -> float:
+    """Return the bytes of rows up to which a fit of so many epochs may be one task.
+
+    That is by the bytes which all of them read: a longer fit can be interrupted, and resumed.
+    """
+    return SINGLE_TASK_BYTES / epochs if isinstance(epochs, Integral) and epochs > 0 else 0.0
 
 
 def loss_of(model: Any) -> float:

@@ -22,6 +22,7 @@ from skfleet._validation import check_bool, check_has_partial_fit, check_seed, c
 from skfleet.blocks import RowBlocks
 from skfleet.engine import (
     Engine,
+    FoldPace,
     SmallFitMixin,
     check_sent,
     device_cache,
@@ -49,8 +50,10 @@ from skfleet.estimators.meta._epochs import (
     epoch_record,
     history_of,
     loss_of,
+    mean_block_rows,
     partial_fit_block,
     print_epoch,
+    single_task_bytes,
 )
 from skfleet.estimators.meta._incremental_rows import (
     loaded_validation_rows,
@@ -59,9 +62,6 @@ from skfleet.estimators.meta._incremental_rows import (
 )
 from skfleet.estimators.meta._parallel_post_fit import ROUTED_METHODS, ParallelPostFit
 from skfleet.metrics import check_scoring, response_scorer, unique_labels
-
-# Bytes that a fit in one task reads in all its epochs.
-SINGLE_TASK_BYTES = 32 * 2**20
 
 
 @document
@@ -338,9 +338,7 @@ class Incremental(SmallFitMixin, ParallelPostFit):
 
     @property
     def _single_task_bytes(self) -> float:
-        """Bytes that all epochs may read: a longer fit can be interrupted, and resumed."""
-        is_number = isinstance(self.epochs, Integral) and self.epochs > 0
-        return SINGLE_TASK_BYTES / self.epochs if is_number else 0.0
+        return single_task_bytes(self.epochs)
 
     def _check_parameters(self) -> None:
         """Raise for invalid parameters."""
@@ -414,11 +412,12 @@ class Incremental(SmallFitMixin, ParallelPostFit):
             select = partial(training_rows, holdout=holdout)
         # Go on where a fit was interrupted, in the middle of an epoch too.
         n_samples_seen = self.n_samples_seen_ if fit_state.epoch or fit_state.n_batches_done else 0
+        pace = FoldPace()
         while fit_state.epoch < self.epochs:
             state = PartialFitState(model, n_samples_seen)
             try:
                 model, n_samples_seen, _ = self._one_epoch(
-                    engine, rows, state, fit_state, replay, select, device_arrays
+                    engine, rows, state, fit_state, replay, select, device_arrays, pace
                 )
                 score = np.nan
                 if scorer is not None and scored_rows is not None:
@@ -475,6 +474,7 @@ class Incremental(SmallFitMixin, ParallelPostFit):
         replay: Callable[[Any], None],
         select: Any = None,
         device_arrays: Any = None,
+        pace: FoldPace | None = None,
     ) -> PartialFitState:
         """Train for the rest of an epoch; checkpoints set the fitted attributes."""
         n_done, n_replayed = fit_state.n_batches_done, 0
@@ -493,9 +493,8 @@ class Incremental(SmallFitMixin, ParallelPostFit):
         if self.shuffle == "rows":
             # Buffers of shuffled rows are new in every epoch, so a cache of blocks does not serve.
             device_arrays = None
-            if not size and rows.n_rows is not None:  # the mean size of a block
-                size = max(1, rows.n_rows // max(1, len(rows.blocks)))
+            size = size or mean_block_rows(rows)
         args = (fit_state.fit_params, size, device_arrays, get_config().device, process_token())
         batches = epoch_batches(rows, self.shuffle, self.buffer_blocks, seed)[n_done:]
-        steps = {"batches": batches, "select": select, "on_checkpoint": checkpoint}
+        steps = {"batches": batches, "select": select, "on_checkpoint": checkpoint, "pace": pace}
         return fold(engine, partial_fit_block, state, rows, *args, **steps)
