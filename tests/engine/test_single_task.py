@@ -35,6 +35,7 @@ from skfleet.estimators import (
     SimpleImputer,
     StandardScaler,
 )
+from skfleet.estimators.ensemble import _forest_estimator
 from skfleet.estimators.ensemble._forest_estimator import TREE_BYTES
 
 pytestmark = pytest.mark.usefixtures("single_task")
@@ -101,12 +102,21 @@ def test_a_fit_is_one_task_with_the_answer_of_this_process(cls, persisted):
             np.testing.assert_allclose(value, want[name], rtol=1e-9, err_msg=name)
 
 
-def test_forests_of_many_trees_are_divided(persisted):
+def test_forests_of_many_trees_are_divided_among_machines(persisted, monkeypatch):
     rows, labels, _ = persisted
     forest = RandomForestClassifier(TREE_BYTES // X.nbytes + 1, max_depth=1, random_state=0)
     with counting() as counts:
         forest.fit(rows, labels)
+    assert counts.tasks == 1
+    assert forest.n_jobs is None
+    monkeypatch.setattr(_forest_estimator, "threads_of_task", lambda engine: (1, 2))
+    with counting() as counts:
+        forest.fit(rows, labels)
     assert counts.tasks > 2
+    forest.set_params(n_estimators=5)
+    with counting() as counts:
+        forest.fit(rows, labels)
+    assert counts.tasks == 1
 
 
 def test_larger_rows_stay_on_blocks(persisted):

@@ -83,6 +83,10 @@ class SmallFitMixin(FitProgressMixin):
             cls.fit = with_placement(fit)
         super().__init_subclass__(**kwargs)  # one bar for all that a fit does
 
+    def _begin_task(self, engine: Engine) -> float:
+        """Prepare for a fit in one task; return the bytes of rows that it may take there."""
+        return math.inf
+
     def _set_row_attributes(self, X: Rows) -> None:
         """Set attributes of a value per row, lazily, after a fit in one task."""
 
@@ -159,14 +163,16 @@ class _SmallFit:
         y, weight = self.per_row.get("y"), self.per_row.get("sample_weight")
         rows = row_blocks(self.X, y, weight, dtype=None)
         engine = engine_for(rows, self.estimator)
-        load = self._sent_estimator(engine)
+        estimator = self._sent_estimator(engine)
+        limit = min(self.limit, estimator._begin_task(engine))
+        load = _loader(estimator, engine)
         if load is None:
             return False
         name = type(self.estimator).__name__
         fit = partial(_fit, load, tuple(self.per_row), self.options)
         learned = None
         try:
-            learned = run_in_one_task(engine, fit, [rows], limit=self.limit, name=f"fit-{name}")
+            learned = run_in_one_task(engine, fit, [rows], limit=limit, name=f"fit-{name}")
         except Exception:
             if not self.estimator._is_resumable:
                 raise
@@ -176,11 +182,8 @@ class _SmallFit:
         self._take(*learned)
         return True
 
-    def _sent_estimator(self, engine: Engine) -> Callable[[], Any] | None:
-        """Return a function that returns the estimator in the task; None if it cannot be sent.
-
-        It is without what an earlier fit has learned.
-        """
+    def _sent_estimator(self, engine: Engine) -> Any:
+        """Return the estimator that a task fits, without what an earlier fit has learned."""
         estimator = copy.copy(self.estimator)
         if not getattr(estimator, "warm_start", False):
             for name in [*vars(estimator)]:
@@ -189,13 +192,7 @@ class _SmallFit:
         # Numbers of a worker's own generator would not follow numpy.random.seed.
         if not engine.is_local and getattr(estimator, "random_state", 0) is None:
             estimator.random_state = check_random_state(check_random_state(None).randint(2**31 - 1))
-        if engine.is_local:
-            return partial(identity, estimator)
-        from skfleet.engine._dask._serialize import Pickled
-
-        with fall_back("an estimator that pickle refuses is fitted block by block"):
-            return Pickled.dumps(estimator).loads
-        return None
+        return estimator
 
     def _take(self, attributes: Mapping[str, Any], state: Any) -> None:
         """Set on the estimator what the task has learned, and the state of its generator."""
@@ -204,6 +201,17 @@ class _SmallFit:
         if isinstance(generator, np.random.RandomState):
             generator.set_state(state)
         self.estimator._set_row_attributes(self.X)
+
+
+def _loader(estimator: Any, engine: Engine) -> Callable[[], Any] | None:
+    """Return a function that returns an estimator in a task; None if it cannot be sent."""
+    if engine.is_local:
+        return partial(identity, estimator)
+    from skfleet.engine._dask._serialize import Pickled
+
+    with fall_back("an estimator that pickle refuses is fitted block by block"):
+        return Pickled.dumps(estimator).loads
+    return None
 
 
 def _arguments(bound: inspect.BoundArguments) -> dict[str, Any]:

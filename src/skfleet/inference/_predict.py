@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from joblib import parallel_config
+
 from skfleet._array import is_not_numpy, to_device_of, to_host
 from skfleet._fall_back import fall_back
 from skfleet._linalg import is_sparse
@@ -222,8 +224,11 @@ def _example_result(
 
 
 def apply_method(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
-    """Return the result of a method of a model on a block of rows."""
-    with without_name_warnings():
+    """Return the result of a method of a model on a block of rows.
+
+    A model with `n_jobs` would start no processes in that of a worker, and warn of it.
+    """
+    with without_name_warnings(), parallel_config(backend="sequential"):
         return call_response_method(model, method, rows, params)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +35,7 @@ from skfleet.estimators.ensemble._groups import (
     Bootstrap,
     check_memory,
     max_rows_of_group,
+    threads_of_task,
     threads_of_worker,
 )
 from skfleet.estimators.ensemble._survey import ForestSurvey, survey
@@ -42,8 +43,8 @@ from skfleet.estimators.ensemble._training import TreeTask, train
 from skfleet.inference import call_method
 from skfleet.metrics import accuracy_score, r2_score
 
-# Bytes of rows, times trees, that one worker fits as soon as two divide them: 20 trees take .27 s
-# for 5,000 x 20 rows either way.
+# Bytes of rows, times trees, that a thread fits as soon as machines divide them: 20 trees take
+# .27 s for 5,000 x 20 rows either way.
 TREE_BYTES = 2**24
 
 
@@ -73,10 +74,11 @@ class ForestEstimator(FleetEstimator):
             y, sample_weight = map(to_host_if_array, compute_together(y, sample_weight))
             return super().fit(with_pandas_text(to_host_if_array(X)), y, sample_weight)
 
-    @property
-    def _single_task_bytes(self) -> float:
-        n_trees = self.n_estimators
-        return TREE_BYTES / n_trees if isinstance(n_trees, Integral) and n_trees > 0 else 0.0
+    def _begin_task(self, engine: Any) -> float:
+        """Have all threads of a machine; several machines divide the trees of many rows."""
+        n_trees, (n_threads, n_in_all) = self.n_estimators, threads_of_task(engine)
+        self.n_jobs = n_threads
+        return math.inf if n_in_all <= n_threads else n_threads * TREE_BYTES / max(1, n_trees)
 
     def _fit_on_blocks(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Survey the rows, and train the trees on workers."""

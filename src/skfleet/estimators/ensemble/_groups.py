@@ -64,6 +64,15 @@ def threads_of_worker(engine: Any) -> int:
     return int(engine.n_threads if engine.is_local else max(engine.worker_threads().values()))
 
 
+def threads_of_task(engine: Any) -> tuple[int, int]:
+    """Return the threads of a task that has its machine, and those of all machines."""
+    if engine.is_local:
+        return engine.n_threads, engine.n_threads
+    from skfleet.engine import threads_of_machine
+
+    return threads_of_machine(engine), sum(engine.worker_threads().values())
+
+
 def max_rows_of_group(memory: int, row_bytes: float, n_threads: int) -> int:
     """Return how many rows a worker may hold for a group of trees, and for each in training."""
     of_tree = OWN_ROWS_FRACTION * row_bytes + TREE_BYTES
