@@ -87,10 +87,10 @@ def place_rows(
             'instead. Use parallel_config("skfleet").'
         )
     scorers = scoring.values() if isinstance(scoring, Mapping) else [scoring]
-    if is_blockwise and not (any(map(callable, scorers)) or _needs_blocks(estimator)):
-        is_blockwise = not are_small(X)
-    if not is_blockwise:
-        if is_lazy(X):
+    may_gather = not (any(map(callable, scorers)) or _needs_blocks(estimator))
+    is_small = is_blockwise and may_gather and are_small(X)
+    if is_small or not is_blockwise:
+        if is_lazy(X) and not is_small:
             check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
         X, y, *values = compute_together(X, y, *params.values())
         # arrays on a device too: splits are made here, and workers may have another device
