@@ -423,6 +423,8 @@ def joint_graph(
 
         method = shuffle_method(is_repeated=is_repeated)
         return graph_of_frames(collections, piece_bytes, method=method)
+    if not arrays:
+        return JointGraph({}, [])
     # `dask.optimize` (2026.8.0) would fuse what two arrays share into each of them
     tasks, new_keys = with_keys_by_content(collections_to_expr(arrays).optimize())
     return JointGraph(tasks | futures_of(arrays), [keys_of_partitions(x, new_keys) for x in arrays])

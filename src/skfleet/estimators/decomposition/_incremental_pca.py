@@ -115,6 +115,8 @@ class IncrementalPCA(BasePCA):
     ((2, 4), 1000)
     """
 
+    _learns_from_blocks = True  # by the size of its batches
+
     def __init__(
         self,
         n_components: int | None = None,
