@@ -1,12 +1,13 @@
 """The rows of `bench_cost.py`: of each kind, in NumPy, in the workers' memory, and in files."""
 
 from functools import cached_property
+from itertools import cycle
 
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from distributed import wait
+from distributed import default_client, wait
 
 N_COLUMNS, N_PARTS = 20, 8
 # Files of fewer rows would be of the time to open them.
@@ -180,4 +181,12 @@ class Rows:
 
 
 def _persisted(values, n):
-    return da.from_array(values, chunks=(n, *values.shape[1:])).persist()
+    """Return chunks of n rows, which the workers have in turn: Dask itself may give one most."""
+    array, workers = da.from_array(values, chunks=(n, *values.shape[1:])), cycle(_workers())
+    return da.concatenate(
+        [block.persist(workers=next(workers)) for block in array.blocks]
+    ).persist()
+
+
+def _workers():
+    return sorted(default_client().scheduler_info(n_workers=-1)["workers"])
