@@ -250,6 +250,13 @@ def cluster_client():
 
 
 @pytest.fixture
+def current_client(cluster_client):
+    """Make the client of the cluster in this process the current one."""
+    with cluster_client.as_current():
+        yield cluster_client
+
+
+@pytest.fixture
 def single_task(monkeypatch):
     """Fit small rows on Dask in one task, as everywhere but in tests."""
     monkeypatch.setattr(_single_task, "SMALL_BYTES", SMALL_BYTES)

@@ -54,15 +54,11 @@ def on_blocks(values, n_rows=20):
 
 
 @pytest.fixture
-def client(cluster_client):
-    with cluster_client.as_current():
-        yield cluster_client
-
-
-@pytest.fixture
-def persisted(client):
+def persisted(current_client):
     """Return X, Y and T in the memory of the workers."""
-    return client.persist([on_blocks(values) for values in (X, Y, T)])
+    collections = current_client.persist([on_blocks(values) for values in (X, Y, T)])
+    wait(collections)
+    return collections
 
 
 def takes_rows_of_numbers(cls):
@@ -90,9 +86,12 @@ def test_a_fit_is_one_task_with_the_answer_of_this_process(cls, persisted):
     y, host_y = (targets, T) if is_regressor(model) else (labels, Y)
     with counting() as counts:
         fitted = clone(model).fit(rows, y)
-    assert (counts.tasks == 1) == (cls.__name__ not in ON_BLOCKS)
     if cls.__name__ in ON_BLOCKS:
+        with config_context(single_task_below=0), counting() as on_blocks:
+            clone(model).fit(rows, y)
+        assert counts == on_blocks
         return
+    assert counts.tasks == 1
     assert counts.passes
     with config_context(single_task_below=0):
         want = vars(clone(model).fit(*((rows, y) if cls.__name__ in AS_ON_BLOCKS else (X, host_y))))
@@ -138,7 +137,7 @@ def test_larger_rows_stay_on_blocks(persisted):
     [{"keep_blocks": True}, {"disk_cache": False}, {"block_bytes": 2**20}, {"engine": "local"}],
     ids=str,
 )
-def test_settings_of_blocks_are_followed(settings, client):
+def test_settings_of_blocks_are_followed(settings, current_client):
     with config_context(**settings), counting() as counts:
         LogisticRegression().fit(on_blocks(X), on_blocks(Y))
     assert counts.tasks != 1
@@ -162,7 +161,7 @@ def test_invalid_limits(value):
 # -- kinds of rows ---------------------------------------------------------------------------------
 
 
-def test_frames_of_unknown_lengths(client):
+def test_frames_of_unknown_lengths(current_client):
     frame = dd.from_pandas(FRAME.assign(y=Y), npartitions=5)
     frame = frame[frame["a"] > 0.2]
     rows = FRAME[FRAME["a"] > 0.2]
@@ -175,7 +174,7 @@ def test_frames_of_unknown_lengths(client):
     np.testing.assert_allclose(model.coef_, want.coef_, rtol=1e-9)
 
 
-def test_frames_that_turn_out_to_be_large_are_fitted_on_blocks(client):
+def test_frames_that_turn_out_to_be_large_are_fitted_on_blocks(current_client):
     frame = dd.from_pandas(FRAME.assign(y=Y), npartitions=5)
     frame = frame[frame["a"] > -1]
     with config_context(single_task_below=2000), counting() as counts:
@@ -184,8 +183,8 @@ def test_frames_that_turn_out_to_be_large_are_fitted_on_blocks(client):
     np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, Y).coef_, rtol=1e-6)
 
 
-def test_persisted_frames_are_known_without_a_task(client):
-    frame = client.persist(dd.from_pandas(FRAME, npartitions=5).query("a > -1"))
+def test_persisted_frames_are_known_without_a_task(current_client):
+    frame = current_client.persist(dd.from_pandas(FRAME, npartitions=5).query("a > -1"))
     wait(frame)
     with counting() as counts:
         KMeans(2, n_init=1, random_state=0).fit(frame)
@@ -195,7 +194,7 @@ def test_persisted_frames_are_known_without_a_task(client):
     assert counts.tasks > 1
 
 
-def test_shuffled_frames_of_unknown_size_stay_on_blocks(client):
+def test_shuffled_frames_of_unknown_size_stay_on_blocks(current_client):
     frame = dd.from_pandas(FRAME.assign(y=Y), npartitions=4).shuffle("y", npartitions=4)
     with counting() as counts:
         model = Ridge().fit(frame[[*"abcd"]], frame["y"])
@@ -203,7 +202,7 @@ def test_shuffled_frames_of_unknown_size_stay_on_blocks(client):
     np.testing.assert_allclose(model.coef_, Ridge().fit(X, Y).coef_, rtol=1e-9)
 
 
-def test_sparse_rows(client):
+def test_sparse_rows(current_client):
     rows = on_blocks(X).map_blocks(sparse.csr_matrix, meta=sparse.csr_matrix((0, 4)))
     with counting() as counts:
         model = LogisticRegression().fit(rows, on_blocks(Y))
@@ -213,7 +212,7 @@ def test_sparse_rows(client):
 
 @pytest.mark.parametrize("weight", [on_blocks(W), W, 2.0], ids=["Dask", "NumPy", "number"])
 @pytest.mark.parametrize("y", [on_blocks(Y, 30), Y], ids=["other chunks", "NumPy"])
-def test_values_per_row(weight, y, client):
+def test_values_per_row(weight, y, current_client):
     with counting() as counts:
         model = LogisticRegression().fit(on_blocks(X), y, sample_weight=weight)
     assert counts.tasks in (1, 5)  # that the chunks of y are cut of those of X takes four
@@ -223,7 +222,7 @@ def test_values_per_row(weight, y, client):
     np.testing.assert_allclose(model.coef_, want.coef_, rtol=1e-6)
 
 
-def test_prepared_rows(client):
+def test_prepared_rows(current_client):
     frame = dd.from_pandas(FRAME.assign(town=np.where(Y, "a", "b"), y=Y), npartitions=5)
     prepare = ColumnTransformer([
         ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), [*"abcd"]),
@@ -276,12 +275,12 @@ def test_wrong_parameters_are_refused_before_a_task(persisted):
     assert not counts.tasks
 
 
-def test_promises_are_refused_by_their_name(client):
+def test_promises_are_refused_by_their_name(current_client):
     with pytest.raises(TypeError, match=r"X must be .* Got Delayed instead"):
         Ridge().fit(dask.delayed(X), T)
 
 
-def test_a_fit_that_fails_changes_nothing(client):
+def test_a_fit_that_fails_changes_nothing(current_client):
     model = LogisticRegression().fit(X, Y)
     before = dict(vars(model))
     with pytest.raises(ValueError, match="Input X contains NaN"):
@@ -315,7 +314,7 @@ def test_warm_starts_go_on_and_others_forget(persisted):
     assert model.fit(rows, persisted[2]).coef_.shape == (4,)
 
 
-def test_parameters_that_cannot_be_sent(client):
+def test_parameters_that_cannot_be_sent(current_client):
     class Start:
         def __init__(self):
             self.lock = threading.Lock()

@@ -42,15 +42,9 @@ def on_blocks(values, n_rows=25):
 
 
 @pytest.fixture
-def client(cluster_client):
-    with cluster_client.as_current():
-        yield cluster_client
-
-
-@pytest.fixture
-def persisted(client):
+def persisted(current_client):
     """Return X, Y, T and W in the memory of the workers."""
-    return client.persist([on_blocks(values) for values in (X, Y, T, W)])
+    return current_client.persist([on_blocks(values) for values in (X, Y, T, W)])
 
 
 # -- targets ---------------------------------------------------------------------------------------
@@ -89,7 +83,7 @@ def test_targets_of_this_process(persisted):
         np.testing.assert_allclose(model.predict(X), want.predict(X), rtol=1e-9)
 
 
-def test_targets_of_frames(client):
+def test_targets_of_frames(current_client):
     frame = dd.from_pandas(pd.DataFrame(X, columns=[*"abcd"]).assign(t=T), npartitions=4)
     with counting() as counts:
         model = TransformedTargetRegressor(transformer=StandardScaler())
@@ -158,7 +152,7 @@ def test_a_users_bins_see_dask_rows(persisted):
 
 @pytest.mark.parametrize("assign_labels", ["kmeans", "discretize", "cluster_qr"])
 @pytest.mark.parametrize("n_landmarks", [500, 40])
-def test_labels_of_spectra_are_lazy(n_landmarks, assign_labels, client):
+def test_labels_of_spectra_are_lazy(n_landmarks, assign_labels, current_client):
     centers = 4 * RNG.normal(size=(3, 4))
     rows = on_blocks(centers[np.arange(120) % 3] + RNG.normal(size=(120, 4)) / 4)
     model = SpectralClustering(
@@ -209,7 +203,7 @@ def test_blocks_are_batches(params, persisted):
     pd.testing.assert_frame_equal(model.history_[names], want.history_[names])
 
 
-def test_blocks_of_unknown_lengths_are_batches(client):
+def test_blocks_of_unknown_lengths_are_batches(current_client):
     frame = dd.from_pandas(pd.DataFrame(X, columns=[*"abcd"]).assign(y=Y), npartitions=4)
     frame = frame[frame["a"] > 0]
     rows, labels = frame[[*"abcd"]], frame["y"]

@@ -12,7 +12,7 @@ from skfleet.engine import counting
 from skfleet.estimators import LogisticRegression
 from skfleet.metrics import _reductions, check_scoring
 
-pytestmark = pytest.mark.usefixtures("single_task")
+pytestmark = pytest.mark.usefixtures("single_task", "current_client")
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3))
@@ -32,12 +32,6 @@ OF_PROBABILITIES = {
 }  # fmt: skip
 NOT_METRICS = {"check_scoring", "get_scorer", "get_scorer_names", "unique_labels"}
 NAMES = sorted({*metrics.__all__} - NOT_METRICS)
-
-
-@pytest.fixture(autouse=True)
-def client(cluster_client):
-    with cluster_client.as_current():
-        yield cluster_client
 
 
 def persisted(*values):

@@ -25,7 +25,7 @@ from skfleet.model_selection import (
     cross_validate,
 )
 
-pytestmark = pytest.mark.usefixtures("single_task")
+pytestmark = pytest.mark.usefixtures("single_task", "current_client")
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 4))
@@ -33,16 +33,12 @@ Y = (X[:, 0] + RNG.normal(size=200) > 0).astype(int)
 GRID = {"C": [0.1, 1.0, 10.0]}
 
 
-@pytest.fixture(autouse=True)
-def client(cluster_client):
-    with cluster_client.as_current():
-        yield cluster_client
-
-
 @pytest.fixture
-def rows(client):
+def rows(current_client):
     """Return X and Y in the memory of the workers."""
-    collections = client.persist([da.from_array(v, chunks=(50, *v.shape[1:])) for v in (X, Y)])
+    collections = current_client.persist(
+        [da.from_array(v, chunks=(50, *v.shape[1:])) for v in (X, Y)]
+    )
     wait(collections)
     return collections
 

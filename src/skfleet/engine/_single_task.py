@@ -7,6 +7,7 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial, wraps
 from itertools import islice
 from numbers import Real
@@ -171,11 +172,9 @@ class _SmallFit:
         name = type(self.estimator).__name__
         fit = partial(_fit, load, tuple(self.per_row), self.options)
         learned = None
-        try:
+        reason = "a fit that can be resumed is made again on blocks"
+        with fall_back(reason) if estimator._is_resumable else nullcontext():
             learned = run_in_one_task(engine, fit, [rows], limit=limit, name=f"fit-{name}")
-        except Exception:
-            if not self.estimator._is_resumable:
-                raise
         if learned is None:
             return False
         logger.info("%s was fitted in one task, which had all rows", name)
@@ -256,7 +255,7 @@ def run_in_one_task(
     workers' memory allows, or more blocks of unknown size. What the task prints, and warns of, is
     printed here.
     """
-    limit = min(_limit(limit), engine.memory_limit / MEMORY_PARTS)
+    limit = _limit_of(engine, limit)
     if not limit or not _may_be_small(engine, parts, limit, max_unknown_blocks):
         return None
     with output_replayer(lambda: 1) as replay:
@@ -287,7 +286,7 @@ def are_small(X: Rows) -> bool:
         return False
     rows = row_blocks(X, dtype=None)
     engine = engine_for(rows)
-    limit = min(_limit(small_bytes()), engine.memory_limit / MEMORY_PARTS)
+    limit = _limit_of(engine, small_bytes())
     if not _may_be_small(engine, [rows], limit, MAX_UNKNOWN_BLOCKS):
         return False
     return _nbytes(engine, rows) is not None or estimate_nbytes(engine, rows) <= limit
@@ -314,6 +313,11 @@ def _limit(default: float) -> float:
     """Return the bytes up to which rows are small, by the config."""
     setting = get_config().single_task_below
     return default if setting == "auto" else float(setting)
+
+
+def _limit_of(engine: Engine, default: float) -> float:
+    """Return the bytes up to which rows are small, by the config and the workers' memory."""
+    return min(_limit(default), engine.memory_limit / MEMORY_PARTS)
 
 
 def _may_be_small(

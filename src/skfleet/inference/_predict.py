@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from multiprocessing import current_process
 from typing import Any
 
 from joblib import parallel_config
@@ -226,9 +228,11 @@ def _example_result(
 def apply_method(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
     """Return the result of a method of a model on a block of rows.
 
-    A model with `n_jobs` would start no processes in that of a worker, and warn of it.
+    In a daemon, as workers are, joblib starts nothing for a model with `n_jobs`, and warns of that.
     """
-    with without_name_warnings(), parallel_config(backend="sequential"):
+    is_daemon = current_process().daemon
+    jobs = parallel_config(backend="sequential") if is_daemon else nullcontext()
+    with without_name_warnings(), jobs:
         return call_response_method(model, method, rows, params)
 
 
