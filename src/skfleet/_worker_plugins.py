@@ -104,15 +104,23 @@ class OwnProcess(WorkerPlugin):
         self._release.stop()
 
     async def _load_when_ready(self, worker: Worker) -> None:
-        """Import modules in the thread for tasks once the worker runs, so that a first task waits.
+        """Import modules once the worker runs, while the threads for tasks wait.
 
-        Two threads that import the same packages may each see a partially initialized one.
+        In this thread, which unpickles tasks: two threads that import the same packages may each
+        see a partially initialized one.
         """
         while worker.status in (Status.init, Status.starting):
             await asyncio.sleep(0.01)
         await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
-        if worker.status in (Status.running, Status.paused):  # by a limit that is too low
-            self.imports = worker.executors["default"].submit(_load_modules, worker)
+        if worker.status not in (Status.running, Status.paused):  # by a limit that is too low
+            return
+        self.imports = Future()
+        for _ in range(worker.state.nthreads):
+            worker.executors["default"].submit(self.imports.result)
+        try:
+            await _load_modules(worker)
+        finally:
+            self.imports.set_result(None)
 
 
 def is_about_results(record: logging.LogRecord) -> bool:
@@ -146,12 +154,13 @@ async def memory_of_imports(dask_worker: Worker) -> int:
     return dask_worker.monitor.get_process_memory()
 
 
-def _load_modules(worker: Worker) -> None:
+async def _load_modules(worker: Worker) -> None:
     """Import the modules for tasks, until the worker closes."""
     for name in _PRELOADED_MODULES:
         if worker.status != Status.running:
             return
         importlib.import_module(name)
+        await asyncio.sleep(0)
 
 
 def log_failures(client: Client) -> None:

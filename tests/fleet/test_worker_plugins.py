@@ -4,7 +4,9 @@ import asyncio
 import logging
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import dask.array as da
@@ -125,8 +127,36 @@ def test_worker_that_is_closed_loads_no_more(monkeypatch):
         worker.status = Status.closing
 
     monkeypatch.setattr(_worker_plugins.importlib, "import_module", import_and_close)
-    _worker_plugins._load_modules(worker)
+    asyncio.run(_worker_plugins._load_modules(worker))
     assert imported == ["pandas"]
+
+
+def test_modules_are_imported_where_tasks_are_unpickled(monkeypatch):
+    """Two threads that import scikit-learn at once may each see a part of it."""
+    threads = []
+
+    def import_module(name):
+        threads.append(threading.get_ident())
+        time.sleep(0.01)
+
+    monkeypatch.setattr(_worker_plugins.importlib, "import_module", import_module)
+    plugin = _worker_plugins.OwnProcess()
+    with ThreadPoolExecutor(2) as executor:
+        state = SimpleNamespace(nthreads=2)
+        worker = SimpleNamespace(
+            status=Status.running, state=state, executors={"default": executor}
+        )
+
+        async def load():
+            preload = asyncio.create_task(plugin._load_when_ready(worker))
+            while plugin.imports is None:
+                await asyncio.sleep(0.01)
+            first_task = executor.submit(lambda: len(threads))
+            await preload
+            return await asyncio.wrap_future(first_task)
+
+        assert asyncio.run(load()) == len(_worker_plugins._PRELOADED_MODULES)
+    assert {*threads} == {threading.get_ident()}
 
 
 def leave_holes(dask_worker):
@@ -167,8 +197,10 @@ def test_a_worker_that_has_nothing_to_spill_does_not_say_so():
 def test_a_worker_paused_from_the_start_still_says_what_it_imports():
     """Its limit is too low, which is to be said: a Fleet must not wait for ever."""
     plugin, submitted = _worker_plugins.OwnProcess(), []
-    executor = SimpleNamespace(submit=lambda *call: submitted.append(call) or "imports")
-    worker = SimpleNamespace(status=Status.paused, executors={"default": executor})
+    executor = SimpleNamespace(submit=submitted.append)
+    worker = SimpleNamespace(
+        status=Status.paused, state=SimpleNamespace(nthreads=1), executors={"default": executor}
+    )
     asyncio.run(plugin._load_when_ready(worker))
     assert len(submitted) == 1
-    assert plugin.imports == "imports"
+    assert plugin.imports.done()
