@@ -46,7 +46,7 @@ def test_when_workers_spill_and_pause_is_what_the_user_says():
         assert memory_fractions() == {names["spill"]: 0.8}
 
 
-@pytest.mark.parametrize(("limit", "keeps"), [("500MB", 4), ("1.5GB", 32), (None, 32)])
+@pytest.mark.parametrize(("limit", "keeps"), [("500MB", 4), ("1.5GB", 64), (None, 64)])
 def test_allocators_of_small_workers_keep_little(limit, keeps):
     variables = allocator_variables(limit, 1)
     assert int(variables["MALLOC_TRIM_THRESHOLD_"]) == keeps * 2**20
