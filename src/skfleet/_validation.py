@@ -18,6 +18,9 @@ from skfleet._warnings import IgnoredWarnings, warn
 
 # The category that Dask gives a column whose categories only its partitions know.
 _UNKNOWN_CATEGORIES = "__UNKNOWN_CATEGORIES__"
+# Whole numbers that are no farther apart are counted, instead of sorted; so are those of a range of
+# a few times their number.
+_COUNTED_RANGE, _COUNTED_RANGE_PER_ROW = 2**16, 4
 
 
 def check_block(block: Any) -> None:
@@ -222,9 +225,11 @@ def check_has_partial_fit(subject: str, learner: Any, alternative: str) -> None:
 
 def unique_values(y: np.ndarray, *, return_inverse: bool = False) -> Any:
     """Return the sorted labels in y, and optionally their codes per row, or raise."""
-    texts = _unique_texts(y) if y.dtype == object and y.ndim == 1 else None
-    if texts is not None:
-        return texts if return_inverse else texts[0]
+    known = None
+    if y.ndim == 1 and y.size:
+        known = _unique_texts(y) if y.dtype == object else _unique_whole_numbers(y)
+    if known is not None:
+        return known if return_inverse else known[0]
     try:
         return np.unique(y, return_inverse=return_inverse)
     except TypeError as error:
@@ -233,6 +238,19 @@ def unique_values(y: np.ndarray, *, return_inverse: bool = False) -> Any:
             f"y must hold labels of one kind. Got {kinds} instead, which have no order. Make text "
             "of them, with y.astype(str) say."
         ) from error
+
+
+def _unique_whole_numbers(y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the sorted labels in y, and their codes; None where they are not near one another."""
+    if y.dtype.kind not in "iu":
+        return None
+    low = y.min()
+    if int(y.max()) - int(low) >= max(_COUNTED_RANGE, _COUNTED_RANGE_PER_ROW * len(y)):
+        return None
+    places = (y - low if y.dtype.kind == "u" else y.astype(np.int64) - low).astype(np.int64)
+    is_present = np.bincount(places) > 0
+    labels = np.flatnonzero(is_present).astype(y.dtype) + low
+    return labels, (np.cumsum(is_present) - 1)[places]
 
 
 def _unique_texts(y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

@@ -5,12 +5,13 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.metrics
 from distributed import wait
 
 from skfleet import config_context, metrics
 from skfleet.engine import counting
 from skfleet.estimators import LogisticRegression
-from skfleet.metrics import _reductions, check_scoring
+from skfleet.metrics import _reductions, _scores, check_scoring
 
 pytestmark = pytest.mark.usefixtures("single_task", "current_client")
 
@@ -96,6 +97,36 @@ def test_predictions_of_many_rows_are_made_block_by_block(monkeypatch):
     with counting() as counts:
         model.score(rows, y)
     assert counts.tasks > 4
+
+
+@pytest.mark.parametrize("name", ["roc_curve", "roc_auc_score", "median_absolute_error"])
+def test_values_that_are_sorted_are_more_in_one_task(monkeypatch, name):
+    monkeypatch.setattr(_reductions, "SMALL_BYTES", 1)
+    y, score = persisted(Y, PROBABILITY)
+    with counting() as counts:
+        got = getattr(metrics, name)(y, score, sample_weight=WEIGHT)
+    assert counts.tasks == 1
+    want = getattr(sklearn.metrics, name)(Y, PROBABILITY, sample_weight=WEIGHT)
+    for one, other in zip(np.atleast_1d(got), np.atleast_1d(want), strict=True):
+        np.testing.assert_allclose(one, other)
+    monkeypatch.setattr(_scores, "SMALL_SORTED_BYTES", 1)
+    with counting() as counts:
+        metrics.roc_auc_score(y, score)
+    assert counts.tasks > 4
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_sorted_values_of_files_are_known_by_their_metadata(dropped, tmp_path):
+    frame = pd.DataFrame({"y": Y, "p": PROBABILITY})
+    for i in range(5):
+        frame[i * 60 : (i + 1) * 60].to_parquet(tmp_path / f"{i}.parquet")
+    ddf = dd.read_parquet(tmp_path)
+    if dropped:  # nobody knows how many
+        ddf, frame = ddf[ddf.p > 0.3], frame[frame.p > 0.3]
+    with counting() as counts:
+        score = metrics.roc_auc_score(ddf.y, ddf.p)
+    assert (counts.tasks == 1) == (not dropped)
+    assert score == pytest.approx(sklearn.metrics.roc_auc_score(frame.y, frame.p))
 
 
 @pytest.mark.parametrize("n_files", [2, 3])

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from operator import getitem
@@ -44,9 +44,9 @@ MAX_EXPANSION = 50
 # The column of an index without a name.
 INDEX_COLUMN = "__index_level_0__"
 
-# The numbers of pieces of the readers that were counted last, of so many.
+# What was counted last of the files of so many readers.
 MAX_COUNTED = 64
-_counts: OrderedDict[tuple[str, int], Any] = OrderedDict()
+_counts: OrderedDict[tuple[str, Any], Any] = OrderedDict()
 _counts_lock = threading.Lock()
 
 logger = logging.getLogger(__name__)
@@ -257,14 +257,27 @@ def piece_counts(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] |
     So it is where the reader has options of its own, the files have no metadata to be read, or Dask
     lacks a private name: then Dask reads them, or raises.
     """
+    return _counted(reader, piece_bytes, partial(_count_pieces, piece_bytes=piece_bytes))
+
+
+def n_rows_of_files(reader: Any) -> float | None:
+    """Return an estimate of the rows of a reader's files; None where it cannot be told.
+
+    So it is too where a partition is not one or more whole files, or has filters.
+    """
+    return _counted(reader, "rows", _estimate_rows)
+
+
+def _counted(reader: Any, what: Any, count: Callable[[Any], Any]) -> Any:
+    """Return count(reader), or what it was, if the files have metadata to be read; else None."""
     if not can_read_pieces(type(reader), ArrowDatasetEngine):
         return None
-    key = reader._name, piece_bytes
+    key = reader._name, what
     with _counts_lock:
         if key in _counts:
             return _counts[key]
     try:
-        counts = _count_pieces(reader, piece_bytes)
+        counts = count(reader)
     except (OSError, pa.ArrowException) as error:
         logger.debug("Files are read whole, as their metadata cannot be read: %r", error)
         return None
@@ -273,6 +286,19 @@ def piece_counts(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] |
         while len(_counts) > MAX_COUNTED:
             _counts.popitem(last=False)
     return counts
+
+
+def _estimate_rows(reader: Any) -> float | None:
+    """Estimate rows from the metadata of the largest files, and the sizes of all."""
+    sources = [source for partition in _sources_of(reader) for source in partition]
+    sizes = _sizes_of(sources)
+    if not sizes or reader.filters or any(source.row_groups for source in sources):
+        return None
+    rows_per_byte = []
+    for source in sorted(sources, key=lambda source: -sizes[source.path])[:N_SAMPLED_FILES]:
+        with source.open() as file:
+            rows_per_byte.append(file.metadata.num_rows / sizes[source.path])
+    return min(rows_per_byte) * sum(sizes.values())
 
 
 def _count_pieces(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] | None:

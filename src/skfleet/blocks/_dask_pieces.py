@@ -22,6 +22,7 @@ from skfleet._dask_private import (
     partitions_of,
 )
 from skfleet.blocks._dask_parquet import READERS, ParquetPieces, piece_counts
+from skfleet.blocks._dask_parquet import n_rows_of_files as _rows_of_reader
 from skfleet.blocks._dask_take import (
     AlignedPart,
     SplitRoot,
@@ -270,6 +271,17 @@ def has_large_files(frames: Sequence[Any], piece_bytes: int) -> bool:
 def is_read_by_rows(frame: Any) -> bool:
     """Return whether each row of a frame is made of one row of Parquet files."""
     return _is_read_by_rows(frame.expr)
+
+
+def n_rows_of_files(frame: Any) -> float | None:
+    """Return an estimate of the rows of a frame that has all of some Parquet files; else None."""
+    readers, nodes = {}, [*frame.expr.walk()]
+    for node in nodes:
+        if isinstance(node, READERS):
+            readers[node._name] = node
+        elif isinstance(node, DROPPING) or not isinstance(node, BY_ROWS):
+            return None
+    return _rows_of_reader(*readers.values()) if len(readers) == 1 else None
 
 
 def _is_read_by_rows(expression: Any) -> bool:

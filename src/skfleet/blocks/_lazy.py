@@ -87,6 +87,21 @@ def nbytes_if_known(X: DaskRows) -> int | None:
     return sum(lengths) * width * sum(dtype.itemsize for dtype in dtypes)
 
 
+def estimated_nbytes(X: DaskRows) -> float | None:
+    """Return about how many bytes the rows of a frame of Parquet files have; None for others.
+
+    Texts are taken for short.
+    """
+    meta = meta_of(X)
+    if not is_frame(meta):
+        return None
+    from skfleet.blocks._dask_pieces import n_rows_of_files
+
+    n_rows = n_rows_of_files(X)
+    dtypes = [*meta.dtypes] if meta.ndim == 2 else [meta.dtype]
+    return None if n_rows is None else n_rows * sum(getattr(d, "itemsize", 8) for d in dtypes)
+
+
 def compute_chunk_sizes(*collections: DaskRows) -> list[DaskRows]:
     """Return Dask collections as arrays of known chunk sizes, which may take a pass over the rows.
 

@@ -53,6 +53,8 @@ def count_pairs(
 
 def check_labels(name: str, labels: np.ndarray) -> None:
     """Raise for continuous values, which would make about as many pairs as rows."""
+    if labels.ndim == 1 and labels.dtype.kind in "iu":
+        return
     kind = type_of_target(labels, input_name=name)
     if kind.startswith("continuous"):
         raise ValueError(
@@ -69,20 +71,22 @@ def combine_pairs(a: Pairs, b: Pairs) -> Pairs:
 
 def _group(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray) -> Pairs:
     """Return distinct pairs with the sums of their weights."""
-    codes = [_codes(labels) for labels in (true, predicted)]
+    (labels, codes), (other_labels, other_codes) = map(_numbered, (true, predicted))
+    n_others = max(1, len(other_labels))
     # One number for each pair: labels may be strings, or rows of indicators.
-    code = codes[0] * (codes[1].max(initial=0) + 1) + codes[1]
-    _, first, which = np.unique(code, return_index=True, return_inverse=True)
-    total = np.zeros(len(first), dtype=weight.dtype)
+    code = codes * n_others + other_codes
+    pairs, which = unique_values(code, return_inverse=True)
+    total = np.zeros(len(pairs), dtype=weight.dtype)
     np.add.at(total, which, weight)
-    return Pairs(true[first], predicted[first], total)
+    return Pairs(labels[pairs // n_others], other_labels[pairs % n_others], total)
 
 
-def _codes(labels: np.ndarray) -> np.ndarray:
-    """Return the number of each label, or row of labels, among the distinct ones."""
+def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct labels, or rows of labels, and the number of each."""
     if labels.ndim == 1:  # NumPy before 2.4 takes no axis of objects (strings)
-        return unique_values(labels, return_inverse=True)[1]
-    return np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
+        return unique_values(labels, return_inverse=True)
+    distinct, numbers = np.unique(labels, axis=0, return_inverse=True)
+    return distinct, numbers.reshape(-1)
 
 
 def _evaluate(

@@ -13,19 +13,22 @@ from sklearn import calibration, get_config, metrics
 from skfleet._array import is_not_numpy, to_host
 from skfleet._validation import check_target_shape, n_dims_of
 from skfleet._warnings import IgnoredWarnings
-from skfleet.blocks import RowBlocks, check_rows, is_lazy
+from skfleet.blocks import Block, RowBlocks, check_rows, estimated_nbytes, is_lazy
 from skfleet.metrics import _ranking
 from skfleet.metrics._calibration import calibration_metric
 from skfleet.metrics._contingency import pairs_reduction
 from skfleet.metrics._deviance import d2_reduction
 from skfleet.metrics._quantile_errors import ExplainedPinballLoss, MedianError
 from skfleet.metrics._reductions import (
+    MAX_UNKNOWN_BLOCKS,
+    SMALL_SORTED_BYTES,
     Metric,
     MetricReduction,
     align_pairs,
     check_pair,
     measure_rows,
     measure_small_rows,
+    open_pair,
     unique_labels,
 )
 from skfleet.metrics._weighted_means import (
@@ -45,8 +48,11 @@ RANKING_METRICS: dict[str, Callable[[Any, Any, Any, dict[str, Any]], Any]] = {
 }
 # metrics whose blocks need the labels of all rows
 NEED_LABELS = {"brier_score_loss", "log_loss", "top_k_accuracy_score"}
+# metrics that sort all rows
+_SORTED_CURVES = {"det_curve", "precision_recall_curve", "roc_curve"}
+SORTING = {*RANKING_METRICS, *_SORTED_CURVES, "median_absolute_error"}
 # metrics of one column of labels and one of scores
-CURVES = {"calibration_curve", "det_curve", "precision_recall_curve", "roc_curve"}
+CURVES = {*_SORTED_CURVES, "calibration_curve"}
 
 _NO_WARNINGS = IgnoredWarnings(Warning)
 
@@ -224,7 +230,21 @@ def lazy_score(
         for values in (y_true, y_pred):
             check_target_shape(values, several=n_dims_of(values) == 2 and values.shape[1] == 1)
     rows, pred_first = align_pairs(y_true, y_pred, sample_weight)
-    score = measure_small_rows(partial(_score, name, options), rows, pred_first, name)
+    score = None
+    if name in SORTING:
+        sizes = [estimated_nbytes(values) for values in (y_true, y_pred) if is_lazy(values)]
+        is_known = all(n is not None and 2 * n <= SMALL_SORTED_BYTES for n in sizes)
+        score = measure_small_rows(
+            partial(_score_in_process, name, options),
+            rows,
+            pred_first,
+            name,
+            limit=SMALL_SORTED_BYTES,
+            max_unknown_blocks=len(rows.blocks) if is_known else MAX_UNKNOWN_BLOCKS,
+        )
+    else:
+        measure = partial(_score, name, options)
+        score = measure_small_rows(measure, rows, pred_first, name)
     if score is None:
         score = _score(name, options, y_true, y_pred, sample_weight, rows, pred_first)
     return score
@@ -248,6 +268,21 @@ def _score(
         labels = unique_labels(y_true) if labels is None else np.asarray(labels)
     metric = METRICS[name](options, sample_weight is not None, labels)
     return measure_rows([metric], rows, pred_first)[0]
+
+
+def _score_in_process(
+    name: str,
+    options: dict[str, Any],
+    y_true: Any,
+    y_pred: Any,
+    sample_weight: Any,
+    rows: RowBlocks,
+    pred_first: bool,
+) -> Any:
+    """Return scikit-learn's metric of aligned values of this process."""
+    true, predicted, weight = open_pair(Block(y_true, y_pred, sample_weight), pred_first=False)
+    weights = {} if weight is None else {"sample_weight": weight}
+    return _reference(name)(true, predicted, **weights, **options)
 
 
 def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
