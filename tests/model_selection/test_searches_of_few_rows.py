@@ -10,7 +10,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import Pipeline
 
 from skfleet import config_context
-from skfleet.engine import counting
+from skfleet.engine import _single_task, counting
 from skfleet.estimators import (
     Incremental,
     IncrementalPCA,
@@ -116,6 +116,74 @@ def test_models_of_blocks_are_fitted_on_blocks(model, rows):
             scores = cross_validate(model, *rows, cv=2)["test_score"]
         want = scores if want is None else want
     np.testing.assert_array_equal(scores, want)
+
+
+@pytest.fixture
+def many_rows(monkeypatch):
+    """Let the rows be more than those of a single task, and half of them fewer."""
+    monkeypatch.setattr(_single_task, "SMALL_BYTES", X.nbytes // 2)
+
+
+@pytest.mark.usefixtures("many_rows")
+@pytest.mark.parametrize(
+    "model",
+    [LogisticRegression(), Pipeline([("scale", StandardScaler()), ("m", LogisticRegression())])],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("kind", ["arrays", "files"])
+def test_splits_of_few_rows_come_to_this_process(model, kind, rows, tmp_path):
+    """The first iterations of a halving search over many rows."""
+    if kind == "files":
+        pd.DataFrame(X, columns=[*"abcd"]).assign(y=Y).to_parquet(tmp_path / "0.parquet")
+        frame = dd.read_parquet(tmp_path)
+        rows = frame[[*"abcd"]], frame.y
+    prefix = "m__" if isinstance(model, Pipeline) else ""
+    grid = {f"{prefix}C": [0.1, 1.0, 10.0]}
+    options = {"cv": 3, "random_state": 0, "min_resources": 30, "return_train_score": True}
+    want = HalvingGridSearchCV(model, grid, **options).fit(X, Y)
+    with counting() as counts:
+        search = HalvingGridSearchCV(model, grid, **options).fit(*rows)
+    with config_context(single_task_below=0), counting() as on_blocks:
+        HalvingGridSearchCV(model, grid, **options).fit(*rows)
+    for name in ("mean_test_score", "mean_train_score", "n_resources", "iter"):
+        np.testing.assert_allclose(search.cv_results_[name], want.cv_results_[name])
+    coef = (search.best_estimator_[-1] if prefix else search.best_estimator_).coef_
+    want_coef = (want.best_estimator_[-1] if prefix else want.best_estimator_).coef_
+    np.testing.assert_allclose(coef, want_coef, rtol=1e-6)
+    assert counts.passes < on_blocks.passes / 3
+
+
+@pytest.mark.usefixtures("many_rows")
+def test_splits_of_few_rows_stay_where_a_callable_scores(rows, seen):
+    def score(model, X, y):
+        seen.append(type(X))
+        return 0.0
+
+    options = {"cv": 3, "random_state": 0, "min_resources": 30, "refit": False}
+    HalvingGridSearchCV(LogisticRegression(), GRID, scoring=score, **options).fit(*rows)
+    assert {*seen} == {da.Array}
+
+
+def test_rows_of_many_fits_are_loaded_once(tmp_path):
+    frame = pd.DataFrame(X, columns=[*"abcd"]).assign(y=Y)
+    for i in range(4):
+        frame[i * 50 : (i + 1) * 50].to_parquet(tmp_path / f"{i}.parquet")
+    ddf, names, log = dd.read_parquet(tmp_path), [*"abcd"], tmp_path / "log.txt"
+
+    def note(part):
+        with log.open("a") as file:
+            file.write("x")
+        return part
+
+    X_lazy = ddf[names].map_partitions(note, meta=frame[names])
+    with config_context(single_task_below=0):
+        search = GridSearchCV(LogisticRegression(), GRID, cv=3).fit(X_lazy, ddf.y)
+    want = GridSearchCV(LogisticRegression(), GRID, cv=3).fit(X, Y)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], want.cv_results_["mean_test_score"]
+    )
+    # by the count of the rows, the look at their size, and for all fits together
+    assert 4 <= len(log.read_text()) <= 4 + 4 + 4
 
 
 def test_callable_scorers_get_rows_as_they_came(rows, seen):

@@ -37,7 +37,13 @@ from skfleet.blocks._containers import (
     stack_rows,
     without_categories,
 )
-from skfleet.blocks._dask_align import align, check_order, check_shuffles, known_lengths
+from skfleet.blocks._dask_align import (
+    align,
+    check_order,
+    check_shuffles,
+    copy_lengths,
+    known_lengths,
+)
 from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
@@ -106,6 +112,8 @@ def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any]
         # an array is known by its keys of before, which the joint graph has renamed
         names = flatten(own if is_frame_collection(x) else x.__dask_keys__())
         persisted.append(rebuild(dict(zip(names, of_x, strict=True)), *args))
+        if is_frame_collection(x):
+            copy_lengths(x, persisted[-1])
     return persisted, list(futures.values())
 
 

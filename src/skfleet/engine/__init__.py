@@ -75,6 +75,7 @@ from skfleet.engine._select import (
 from skfleet.engine._single_task import (
     SmallFitMixin,
     are_small,
+    is_part_small,
     run_in_one_task,
     small_bytes,
     with_placement,
@@ -166,6 +167,7 @@ __all__ = [
     "identity",
     "in_own_partitions",
     "is_fit_placed",
+    "is_part_small",
     "join_reductions",
     "joined_blocks",
     "keep_while_alive",

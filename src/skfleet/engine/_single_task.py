@@ -29,6 +29,7 @@ from skfleet.blocks import (
     as_collection,
     block_bytes,
     concat_rows,
+    estimated_nbytes,
     is_lazy,
     is_on_device,
     nbytes_if_known,
@@ -292,16 +293,31 @@ def are_small(X: Rows) -> bool:
     return _nbytes(engine, rows) is not None or estimate_nbytes(engine, rows) <= limit
 
 
+def is_part_small(X: Rows, part: float) -> bool:
+    """Return whether a part of Dask rows is known to be as small as those of a single task."""
+    X = as_collection(X)
+    n_bytes, limit = nbytes_if_known(X), _limit(small_bytes())
+    return n_bytes is not None and part * n_bytes <= limit and _may_run_in_one_task(X, limit)
+
+
 def _can_be_small(X: Any, most: float) -> bool:
     """Return whether Dask rows may be small, by the config and by what is known without a task."""
-    config, limit = get_config(), _limit(most)
+    limit = _limit(most)
+    if not most or not _may_run_in_one_task(X, limit):
+        return False
+    n_bytes: float | None = nbytes_if_known(X)
+    if n_bytes is None and X.npartitions <= MAX_UNKNOWN_BLOCKS:
+        n_bytes = estimated_nbytes(X) or 0
+    return n_bytes is not None and n_bytes <= limit
+
+
+def _may_run_in_one_task(X: Any, limit: float) -> bool:
+    """Return whether the config, and the place of the rows, leave it to us where a fit runs."""
+    config = get_config()
     settings = (config.keep_blocks, config.disk_cache, config.block_bytes)
-    if not most or not limit or any(value != "auto" for value in settings):
+    if not limit or any(value != "auto" for value in settings):
         return False
-    if config.engine == "local" or is_on_device(X):
-        return False
-    n_bytes = nbytes_if_known(X)
-    return X.npartitions <= MAX_UNKNOWN_BLOCKS if n_bytes is None else n_bytes <= limit
+    return config.engine != "local" and not is_on_device(X)
 
 
 def small_bytes(most: float = math.inf) -> float:

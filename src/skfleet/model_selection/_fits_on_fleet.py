@@ -14,7 +14,13 @@ from skfleet.metrics import check_scorer
 from skfleet.model_selection._backends import fleet_backend, sequential_fits
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import as_indexable
-from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, place_rows
+from skfleet.model_selection._input_rows import (
+    check_input_rows,
+    gathered_bytes,
+    may_gather,
+    place_rows,
+    rows_in_memory,
+)
 from skfleet.model_selection._records._evaluations import CandidateResults
 
 document = compose_docstring(
@@ -113,6 +119,7 @@ def fits_on_fleet(
             verbose=verbose,
             name=function.__name__,
             gathered_bytes=gathered_bytes(X, rows),
+            may_gather=may_gather(estimator, scoring),
         )
         run.expect(CandidateResults((), 0))
         with (
@@ -120,6 +127,7 @@ def fits_on_fleet(
             run(),
             rows_cached_on_workers(rows, run.device_cache),
             sequential_fits(n_jobs) if run.fit_in_driver else nullcontext(),
+            rows_in_memory(rows, targets) as (rows, targets),
         ):
             arrays = {name: as_indexable(values) for name, values in arrays.items()}
             groups = arrays.pop(_GROUPS)

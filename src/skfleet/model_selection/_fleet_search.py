@@ -51,7 +51,13 @@ from skfleet.model_selection._early_stopping._validation_rows import (
     check_early_stopping,
     set_iterations,
 )
-from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, place_rows
+from skfleet.model_selection._input_rows import (
+    check_input_rows,
+    gathered_bytes,
+    may_gather,
+    place_rows,
+    rows_in_memory,
+)
 from skfleet.model_selection._lazy_answers import (
     LazyRowMethods,
     gathered,
@@ -151,6 +157,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                 name=type(self).__name__,
                 refits=bool(self.refit),
                 gathered_bytes=gathered_bytes(original["X"], X),
+                may_gather=may_gather(self.estimator, self.scoring),
             )
             # Joblib's own workers know neither Dask rows nor validation rows.
             has_own_fits = run.fit_in_driver or self.early_stopping is not None
@@ -160,6 +167,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                     run(),
                     rows_cached_on_workers(X, run.device_cache),
                     sequential_fits(self.n_jobs) if has_own_fits else nullcontext(),
+                    rows_in_memory(X, y) as (X, y),
                 ):
                     rows = {name: as_indexable(values) for name, values in params.items()}
                     super().fit(as_indexable(X), as_indexable(y), **rows)  # type: ignore[misc]

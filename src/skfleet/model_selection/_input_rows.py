@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import Any
 
@@ -24,7 +25,13 @@ from skfleet.blocks import (
     row_blocks,
     with_pandas_text,
 )
-from skfleet.engine import are_small, check_fits_in_memory, device_of, with_known_lengths
+from skfleet.engine import (
+    are_small,
+    check_fits_in_memory,
+    device_of,
+    persisted_collections,
+    with_known_lengths,
+)
 from skfleet.model_selection._backends import joblib_backend
 
 
@@ -86,9 +93,7 @@ def place_rows(
             "X must be in this process under another backend of joblib. Got a Dask collection "
             'instead. Use parallel_config("skfleet").'
         )
-    scorers = scoring.values() if isinstance(scoring, Mapping) else [scoring]
-    may_gather = not (any(map(callable, scorers)) or _needs_blocks(estimator))
-    is_small = is_blockwise and may_gather and are_small(X)
+    is_small = is_blockwise and may_gather(estimator, scoring) and are_small(X)
     if is_small or not is_blockwise:
         if is_lazy(X) and not is_small:
             check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
@@ -106,6 +111,30 @@ def place_rows(
     computed = [name for name in labels if name in lazy]
     arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
     return arrays.pop("X"), arrays.pop("y"), arrays
+
+
+@contextmanager
+def rows_in_memory(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield Dask rows, and Dask targets, in the memory of workers, which many fits read.
+
+    As they are where they do not fit, or come from this process.
+    """
+    if not is_lazy(X):
+        yield X, y
+        return
+    collections = [X, y] if is_lazy(y) else [X]
+    with persisted_collections(*collections) as persisted:
+        yield (*with_known_lengths(*persisted, of_parts=True), y)[:2]
+
+
+def may_gather(estimator: Any, scoring: Any) -> bool:
+    """Return whether few Dask rows may come to this process for the fits of an estimator.
+
+    They may not where it learns from blocks, nor where a callable scores it, which gets its rows in
+    their own container.
+    """
+    scorers = scoring.values() if isinstance(scoring, Mapping) else [scoring]
+    return not (any(map(callable, scorers)) or _needs_blocks(estimator))
 
 
 def _needs_blocks(estimator: Any) -> bool:

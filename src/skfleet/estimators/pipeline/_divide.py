@@ -123,7 +123,7 @@ class DividedPipeline:
         needs_rows = n_first < n_steps
         n_first = min(n_first, n_steps - 1)
         if not can_divide(candidate, n_first, parameters, options):
-            return cls(None, b"", clone(estimator), parameters, True) if needs_rows else None
+            return cls.whole(estimator, options) if needs_rows else None
         first, names = candidate[:n_first], [name for name, _ in candidate.steps]
         steps = [(name, PreparedStep()) for name in names[:n_first]]
         if needs_rows and options.get("verbose", 0) < 2:
@@ -137,6 +137,11 @@ class DividedPipeline:
         }
         digest = digest_of(first)
         return cls(first, digest, last, own, needs_rows)
+
+    @classmethod
+    def whole(cls, estimator: Any, options: Mapping[str, Any]) -> DividedPipeline:
+        """Return a candidate that is fitted as a whole on rows that come to this process."""
+        return cls(None, b"", clone(estimator), dict(options.get("parameters") or {}), True)
 
 
 def joined_pipeline(first: Pipeline, last: Pipeline) -> Pipeline:

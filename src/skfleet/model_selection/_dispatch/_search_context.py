@@ -41,6 +41,7 @@ class SearchContext:
         name: str = "",
         refits: bool = False,
         gathered_bytes: int = 0,
+        may_gather: bool = False,
     ) -> None:
         is_approximate = share_fits == "approximate"
         self.sharing = SharedFitLog(is_enabled=bool(share_fits), is_approximate=is_approximate)
@@ -50,6 +51,7 @@ class SearchContext:
         self._verbose = verbose
         self.name, self.refits = name, refits  # of the search; whether this process fits the best
         self.gathered_bytes = gathered_bytes  # of rows that were on Dask
+        self.may_gather = may_gather  # few rows on Dask
         self._has_reported_memory = False
         self.is_interrupted = False
         self._is_local = False  # this process itself fits or scores: Ctrl-C raises in it

@@ -19,9 +19,9 @@ from skfleet._fall_back import fall_back
 from skfleet._joblib import BatchResult
 from skfleet._pipeline_steps import last_step
 from skfleet.blocks import is_lazy, partition_lengths
-from skfleet.engine import persisted_collections
+from skfleet.engine import is_part_small, persisted_collections
 from skfleet.model_selection._dispatch._gathered_rows import GatheredRows
-from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader
+from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._routes._route import Outcome
 from skfleet.model_selection._dispatch._search_context import SearchContext
 from skfleet.model_selection._dispatch._split_views import PreparedSplit, as_indexable, in_order
@@ -48,7 +48,8 @@ class FitsOnBlocks:
 
     Those with equal first steps on the same split follow one another. These steps are fitted once,
     and the rows that they prepare stay in the workers' memory meanwhile, where they fit. Other
-    steps than this library's are fitted by workers, on prepared rows that come to this process.
+    steps than this library's are fitted by workers, on prepared rows that come to this process, and
+    so is all on a split of few rows.
     ``send_gathered`` sends such fits; ``n_slots`` returns how many fits workers may run at once.
     """
 
@@ -252,6 +253,8 @@ class FitsOnBlocks:
 
         job = self._requests.jobs[fit.job]
         options = {**job.options, **fit.call.options}
+        if self._context.may_gather and _has_few_rows(job, fit.fold):
+            return DividedPipeline.whole(job.estimators[fit.call.estimator], options)
         pipeline = DividedPipeline.of(job.estimators[fit.call.estimator], options)
         if pipeline is None or pipeline.needs_rows or not options.get("return_train_score"):
             return pipeline
@@ -349,6 +352,12 @@ class FitsOnBlocks:
                 request.first_steps = rows.first_steps
             replaced += new
         return replaced
+
+
+def _has_few_rows(job: SearchJob, fold: int) -> bool:
+    """Return whether the rows of a split, of many on Dask, are as few as those of a single task."""
+    n_rows = len(as_indexable(job.X))
+    return is_part_small(job.X, sum(map(len, job.parts(fold))) / max(n_rows, 1))
 
 
 def _are_done(fits: Iterable[FitRequest]) -> bool:
