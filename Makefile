@@ -46,6 +46,8 @@ VERSION_TESTS := $(addprefix tests/, \
         test_early_stopping_searches.py test_gpu_search.py test_plot.py test_scored_fits.py \
         test_search.py test_shared_fits.py test_shared_fits_boosters.py \
         test_shared_fits_kernels.py test_shared_fits_neighbors.py test_shared_fits_trees.py))
+# suites that are run as a user's small rows are too: in one task, or in this process
+SMALL_ROWS_TESTS := $(addprefix tests/, test_bad_inputs.py blocks inference inputs metrics)
 VERSION_EXTRAS := lightgbm,plot,ui,xgboost
 
 define test_versions
@@ -72,6 +74,7 @@ test-fast: setup ## the first case of each quick test, without other processes, 
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
 	$(PYTEST_PARALLEL) --dist loadfile -m "slow and not alone and not gpu" tests
 	$(PYTEST) -q -m "slow and alone and not gpu" tests
+	SKFLEET_SINGLE_TASK=1 $(PYTEST_PARALLEL) --dist loadfile -m "not slow and not gpu" $(SMALL_ROWS_TESTS)
 	SKFLEET_ALL_EXAMPLES=1 $(PYTEST_PARALLEL) -m "hypothesis and not slow and not gpu" tests
 
 test-matrix: setup ## transformers in all partitions, containers and engines, two worker processes among them

@@ -71,14 +71,14 @@ def combine_pairs(a: Pairs, b: Pairs) -> Pairs:
 
 def _group(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray) -> Pairs:
     """Return distinct pairs with the sums of their weights."""
-    (labels, codes), (other_labels, other_codes) = map(_numbered, (true, predicted))
-    n_others = max(1, len(other_labels))
+    (classes, codes), (guesses, codes_of_guesses) = map(_numbered, (true, predicted))
+    n_guesses = max(1, len(guesses))
     # One number for each pair: labels may be strings, or rows of indicators.
-    code = codes * n_others + other_codes
+    code = codes * n_guesses + codes_of_guesses
     pairs, which = unique_values(code, return_inverse=True)
     total = np.zeros(len(pairs), dtype=weight.dtype)
     np.add.at(total, which, weight)
-    return Pairs(labels[pairs // n_others], other_labels[pairs % n_others], total)
+    return Pairs(classes[pairs // n_guesses], guesses[pairs % n_guesses], total)
 
 
 def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

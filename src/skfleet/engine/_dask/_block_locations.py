@@ -93,18 +93,23 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     groups: dict[str, list[BlockRef]] = {address: [] for address in workers}
     lost = []
     # A block's parts may be on several workers, and a part on more than one.
+    candidates: list[tuple[BlockRef, list[str]]] = []
     for block in on_workers:
         n_parts: dict[str, int] = defaultdict(int)
         for future in futures_of(block):
             for address in holders.get(future.key, ()):
                 if address in groups:  # it may have left since it was listed
                     n_parts[address] += 1
-        if not n_parts:
+        if n_parts:
+            most = max(n_parts.values())
+            candidates.append((block, [a for a, n in n_parts.items() if n == most]))
+        else:
             lost.append(block)
-            continue
-        # Of workers with as many parts, the one with the fewest blocks.
-        address = max(n_parts, key=lambda a: (n_parts[a], -len(groups[a])))
-        groups[address].append(block)
+    # Blocks that one worker has come first; of several workers, the one with the fewest blocks.
+    for block, addresses in sorted(candidates, key=lambda item: len(item[1])):
+        groups[min(addresses, key=lambda a: len(groups[a]))].append(block)
+    for group in groups.values():
+        group.sort(key=lambda block: block.number)
     for block in lost:  # Dask computes it again somewhere after a worker's death
         if groups:
             min(groups.values(), key=len).append(block)
