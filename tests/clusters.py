@@ -6,6 +6,9 @@ from contextlib import contextmanager
 import dask
 from distributed import Client, LocalCluster
 
+# Tasks of a fit in one task: two workers with rows have one each, which passes them on.
+ONE_TASK = 1, 3
+
 
 @contextmanager
 def local_client(n_workers, *, set_as_default=True, directory=None, **options):

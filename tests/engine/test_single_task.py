@@ -4,6 +4,7 @@ import inspect
 import re
 import threading
 import warnings
+from itertools import cycle
 
 import dask
 import dask.array as da
@@ -18,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.pipeline import make_pipeline
 
 import skfleet.estimators as estimators
-from clusters import local_client
+from clusters import ONE_TASK, local_client
 from skfleet import config_context
 from skfleet.engine import SmallFitMixin, _single_task, counting
 from skfleet.estimators import (
@@ -91,7 +92,7 @@ def test_a_fit_is_one_task_with_the_answer_of_this_process(cls, persisted):
             clone(model).fit(rows, y)
         assert counts == on_blocks
         return
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     assert counts.passes
     with config_context(single_task_below=0):
         want = vars(clone(model).fit(*((rows, y) if cls.__name__ in AS_ON_BLOCKS else (X, host_y))))
@@ -106,7 +107,7 @@ def test_forests_of_many_trees_are_divided_among_machines(persisted, monkeypatch
     forest = RandomForestClassifier(TREE_BYTES // X.nbytes + 1, max_depth=1, random_state=0)
     with counting() as counts:
         forest.fit(rows, labels)
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     assert forest.n_jobs is None
     monkeypatch.setattr(_forest_estimator, "threads_of_task", lambda engine: (1, 2))
     with counting() as counts:
@@ -115,7 +116,7 @@ def test_forests_of_many_trees_are_divided_among_machines(persisted, monkeypatch
     forest.set_params(n_estimators=5)
     with counting() as counts:
         forest.fit(rows, labels)
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
 
 
 def test_larger_rows_stay_on_blocks(persisted):
@@ -126,7 +127,7 @@ def test_larger_rows_stay_on_blocks(persisted):
         LogisticRegression().fit(rows, labels)
     with config_context(single_task_below=0), counting() as off:
         LogisticRegression().fit(rows, labels)
-    assert in_one.tasks == 1
+    assert in_one.tasks in ONE_TASK
     assert on_blocks == off
     assert off.tasks > 2
     assert in_one.passes == off.passes
@@ -140,7 +141,7 @@ def test_larger_rows_stay_on_blocks(persisted):
 def test_settings_of_blocks_are_followed(settings, current_client):
     with config_context(**settings), counting() as counts:
         LogisticRegression().fit(on_blocks(X), on_blocks(Y))
-    assert counts.tasks != 1
+    assert counts.tasks not in ONE_TASK
 
 
 def test_rows_that_take_too_much_of_a_workers_memory_stay_on_blocks(persisted, monkeypatch):
@@ -167,7 +168,7 @@ def test_frames_of_unknown_lengths(current_client):
     rows = FRAME[FRAME["a"] > 0.2]
     with counting() as counts:
         model = LogisticRegression().fit(frame[[*"abcd"]], frame["y"])
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     assert counts.loads == 5
     assert list(model.feature_names_in_) == [*"abcd"]
     want = LogisticRegression().fit(rows, Y[FRAME["a"] > 0.2])
@@ -188,7 +189,7 @@ def test_persisted_frames_are_known_without_a_task(current_client):
     wait(frame)
     with counting() as counts:
         KMeans(2, n_init=1, random_state=0).fit(frame)
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     with config_context(single_task_below=100), counting() as counts:
         KMeans(2, n_init=1, random_state=0).fit(frame)
     assert counts.tasks > 1
@@ -206,7 +207,7 @@ def test_sparse_rows(current_client):
     rows = on_blocks(X).map_blocks(sparse.csr_matrix, meta=sparse.csr_matrix((0, 4)))
     with counting() as counts:
         model = LogisticRegression().fit(rows, on_blocks(Y))
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, Y).coef_, rtol=1e-6)
 
 
@@ -231,7 +232,7 @@ def test_prepared_rows(current_client):
     rows = prepare.fit(frame).transform(frame)
     with counting() as counts:
         model = LogisticRegression().fit(rows, frame["y"])
-    assert counts.tasks == 1  # every block has the fitted transformers, which are small
+    assert counts.tasks in ONE_TASK  # every block has the fitted transformers, which are small
     assert counts.loads == 5
     assert model.score(rows, frame["y"]) == 1.0
 
@@ -378,7 +379,7 @@ def test_fits_in_tasks():
     # in processes: distributed makes the client of a task the default one of its process
     with local_client(2, threads_per_worker=1) as client:
         coef, n_tasks = client.submit(fit, on_blocks(X), on_blocks(Y)).result()
-    assert n_tasks == 1
+    assert n_tasks in ONE_TASK
     np.testing.assert_allclose(coef, LogisticRegression().fit(X, Y).coef_)
 
 
@@ -386,5 +387,23 @@ def test_workers_with_labels_and_threads():
     options = {"threads_per_worker": 2, "processes": False, "resources": {"GPU": 1, "CPU": 1}}
     with local_client(1, **options), counting() as counts:
         model = LogisticRegression().fit(on_blocks(X), on_blocks(Y))
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, Y).coef_)
+
+
+def test_rows_stay_where_they_are(current_client):
+    """Dask may drop the originals of copies: then one worker has all rows."""
+    workers = sorted(current_client.scheduler_info(n_workers=-1)["workers"])
+    rows = []
+    for values in map(on_blocks, (X, T)):
+        places = zip(values.blocks, cycle(workers), strict=False)
+        parts = [current_client.persist(block, workers=[worker]) for block, worker in places]
+        rows.append(current_client.persist(da.concatenate(parts)))
+    wait(rows)
+    before = current_client.who_has(rows)
+    assert len({address for own in before.values() for address in own}) == len(workers)
+    with counting() as counts:
+        Ridge().fit(*rows)
+    assert counts.tasks == 1 + (len(workers) if len(workers) > 1 else 0)
+    assert current_client.who_has(rows) == before
+    assert {*map(len, before.values())} == {1}

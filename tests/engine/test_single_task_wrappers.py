@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.pipeline import make_pipeline
 
+from clusters import ONE_TASK
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import (
@@ -65,7 +66,7 @@ def test_transformed_targets(params, persisted):
     model = TransformedTargetRegressor(**params)
     with counting() as counts:
         model.fit(rows, targets)
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     with config_context(single_task_below=0):
         want = TransformedTargetRegressor(**params).fit(rows, targets)
     assert type(model.regressor_) is type(want.regressor_)
@@ -88,7 +89,7 @@ def test_targets_of_frames(current_client):
     with counting() as counts:
         model = TransformedTargetRegressor(transformer=StandardScaler())
         model.fit(frame[[*"abcd"]], frame["t"])
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     assert isinstance(model.regressor_, LinearRegression)
     assert [*model.feature_names_in_] == [*"abcd"]
     want = TransformedTargetRegressor(transformer=StandardScaler()).fit(X, T)
@@ -128,7 +129,7 @@ def test_bins(strategy, persisted):
     weight = {} if strategy == "uniform" else {"sample_weight": weights}
     with counting() as counts:
         bins = KBinsDiscretizer(3, **params).fit(rows, **weight)
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     with config_context(single_task_below=0):
         want = KBinsDiscretizer(3, **params).fit(rows, **weight)
     np.testing.assert_allclose(np.stack(bins.bin_edges_), np.stack(want.bin_edges_), rtol=1e-9)
@@ -193,7 +194,7 @@ def test_blocks_are_batches(params, persisted):
     rows, labels, _, weights = persisted
     with counting() as counts:
         model = learner(**params).fit(rows, labels, sample_weight=weights)
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     with config_context(single_task_below=0):
         want = learner(**params).fit(rows, labels, sample_weight=weights)
     np.testing.assert_array_equal(model.estimator_.coef_, want.estimator_.coef_)
@@ -209,7 +210,7 @@ def test_blocks_of_unknown_lengths_are_batches(current_client):
     rows, labels = frame[[*"abcd"]], frame["y"]
     with counting() as counts:
         model = learner().fit(rows, labels)
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     with config_context(single_task_below=0):
         want = learner().fit(rows, labels)
     np.testing.assert_array_equal(model.estimator_.coef_, want.estimator_.coef_)

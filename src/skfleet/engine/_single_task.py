@@ -42,7 +42,7 @@ from skfleet.engine._counters import count_library_passes, counting, counting_di
 from skfleet.engine._fit_progress import FitProgressMixin, begin_pass
 from skfleet.engine._gpu._estimator_device import device_of
 from skfleet.engine._probe import estimate_nbytes
-from skfleet.engine._protocol import Engine
+from skfleet.engine._protocol import Call, Engine
 from skfleet.engine._reduce import identity
 from skfleet.engine._select import engine_for
 from skfleet.engine._small_rows import SmallRows, fit_placement, is_fit_placed
@@ -259,23 +259,45 @@ def run_in_one_task(
     limit = _limit_of(engine, limit)
     if not limit or not _may_be_small(engine, parts, limit, max_unknown_blocks):
         return None
+    refs = [block for part in parts for block in part.blocks]
+    n_blocks = [len(part.blocks) for part in parts]
+    configs = get_config().deterministic, sklearn.get_config()
     with output_replayer(lambda: 1) as replay:
-        task = engine.submit(
-            _call_with_rows,
-            process_token(),
-            func,
-            [block for part in parts for block in part.blocks],
-            [len(part.blocks) for part in parts],
-            limit,
-            (get_config().deterministic, sklearn.get_config()),
-            name=name,
-        )
+        calls, positions = _calls_on_workers(engine, parts, refs, f"{name}-rows")
+        arguments = process_token(), func, positions, n_blocks, limit, configs
+        if calls:
+            call = Call(_call_with_rows, (*arguments, *calls), name)
+            task = engine.submit_all([*calls, call])[-1]
+        else:
+            task = engine.submit(_call_with_rows, *arguments, refs, name=name)
         begin_pass(1, parts[0])
         ((result, n_passes, notes),) = engine.gather([task])
         replay(notes)
     if result is not None:
         count_library_passes(name, max(1, n_passes), parts[0].n_rows)
     return result
+
+
+def _calls_on_workers(
+    engine: Engine, parts: Sequence[RowBlocks], refs: Sequence[BlockRef], name: str
+) -> tuple[list[Call], list[int]]:
+    """Return calls that open the blocks of a worker each, and the blocks' positions.
+
+    None where one worker has them all. Of results that one task takes from others, copies stay on
+    its worker, and Dask may drop the originals: then one worker has all rows, and all later work.
+    """
+    groups: list[list[BlockRef]] = []
+    if not any(engine.is_out_of_core(rows) for rows in parts):
+        groups = engine.group_by_worker([ref._replace(number=i) for i, ref in enumerate(refs)])
+    if len(groups) < 2:
+        return [], []
+    opened = [[refs[ref.number] for ref in group] for group in groups]
+    calls = [Call(_opened, (blocks,), name) for blocks in opened]
+    return calls, [ref.number for group in groups for ref in group]
+
+
+def _opened(block_refs: Sequence[BlockRef]) -> list[Block]:
+    return [open_block(block_ref) for block_ref in block_refs]
 
 
 def are_small(X: Rows) -> bool:
@@ -370,13 +392,20 @@ def _nbytes(engine: Engine, rows: RowBlocks) -> int | None:
 def _call_with_rows(
     origin: str,
     func: Callable[[Sequence[Block]], T],
-    block_refs: Sequence[BlockRef],
+    positions: Sequence[int],
     n_blocks: Sequence[int],
     limit: float,
     configs: tuple[bool, dict[str, Any]],
+    *groups: Sequence[BlockRef | Block],
 ) -> tuple[T | None, int, Sequence[OutputEvent]]:
-    """Return func(blocks) of joined parts, its passes, and its output; None for too many bytes."""
-    joined = _joined(block_refs, n_blocks, limit)
+    """Return func(blocks) of joined parts, its passes, and its output; None for too many bytes.
+
+    With `positions` among all blocks, those of the groups are open.
+    """
+    refs: list[Any] = [block for group in groups for block in group]
+    if positions:
+        refs = [refs[i] for i in np.argsort(positions)]
+    joined = _joined(refs, n_blocks, limit, is_open=bool(positions))
     if joined is None:
         return None, 0, []
     blocks, sizes = joined
@@ -394,7 +423,7 @@ def _call_with_rows(
 
 
 def _joined(
-    block_refs: Sequence[BlockRef], n_blocks: Sequence[int], limit: float
+    block_refs: Sequence[Any], n_blocks: Sequence[int], limit: float, *, is_open: bool
 ) -> tuple[list[Block], list[int]] | None:
     """Return each of so many blocks as one, and how many rows the first of these were of.
 
@@ -405,7 +434,7 @@ def _joined(
     for n in n_blocks:
         opened = []
         for block_ref in islice(remaining, n):
-            block = open_block(block_ref)
+            block = block_ref if is_open else open_block(block_ref)
             n_bytes += size_of(block)
             if n_bytes > limit:
                 return None
