@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from clusters import local_client
+from clusters import ONE_TASK, local_client
 from skfleet.engine import counting
 from skfleet.estimators import GaussianMixture
 
@@ -23,7 +23,9 @@ def kill_during(client, prefix, killed):
     pids, deadline = client.run(os.getpid), time.monotonic() + 60
     while not killed and time.monotonic() < deadline:
         for address, keys in client.processing().items():
-            if any(str(key).startswith(prefix) for key in keys):
+            # not one that passes on the worker's rows
+            own = [key for key in map(str, keys) if key.startswith(prefix) and "-rows-" not in key]
+            if own and not killed:
                 time.sleep(0.1)
                 os.kill(pids[address], signal.SIGKILL)
                 killed.append(address)
@@ -45,7 +47,7 @@ def test_a_worker_that_dies_in_the_task_costs_it_again(is_persisted):
             model.fit(rows)
         thread.join()
     assert len(killed) == 1
-    assert counts.tasks == 1
+    assert counts.tasks in ONE_TASK
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         want = GaussianMixture(4, max_iter=300, tol=0.0, random_state=0).fit(X)
