@@ -2,12 +2,11 @@
 
 import importlib
 from contextlib import contextmanager
+from itertools import cycle
 
 import dask
-from distributed import Client, LocalCluster
-
-# Tasks of a fit in one task: two workers with rows have one each, which passes them on.
-ONE_TASK = 1, 3
+import dask.array as da
+from distributed import Client, LocalCluster, wait
 
 
 @contextmanager
@@ -20,6 +19,20 @@ def local_client(n_workers, *, set_as_default=True, directory=None, **options):
         Client(cluster, set_as_default=set_as_default) as client,
     ):
         yield client
+
+
+def persist_in_turn(client, collections):
+    """Return arrays whose blocks the workers have in turn; Dask may give one all of them."""
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    persisted = []
+    for values in collections:
+        places = zip(values.blocks, cycle(workers), strict=False)
+        # where a worker dies, another one may make its blocks again
+        options = {"allow_other_workers": True}
+        parts = [client.persist(block, workers=[w], **options) for block, w in places]
+        persisted.append(client.persist(da.concatenate(parts)))
+    wait(persisted)
+    return persisted
 
 
 def can_show_dashboards():

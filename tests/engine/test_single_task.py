@@ -4,7 +4,6 @@ import inspect
 import re
 import threading
 import warnings
-from itertools import cycle
 
 import dask
 import dask.array as da
@@ -19,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.pipeline import make_pipeline
 
 import skfleet.estimators as estimators
-from clusters import ONE_TASK, local_client
+from clusters import local_client, persist_in_turn
 from skfleet import config_context
 from skfleet.engine import SmallFitMixin, _single_task, counting
 from skfleet.estimators import (
@@ -47,6 +46,8 @@ Y = (X[:, 0] + RNG.normal(size=120) > 1).astype(int)
 T = 3 * X[:, 0] + np.abs(RNG.normal(size=120))
 W = RNG.uniform(0.5, 2, size=120)
 FRAME = pd.DataFrame(X, columns=[*"abcd"])
+# The fit, and a task of each of the two workers, which passes on the rows that it has.
+PERSISTED_IN_ONE_TASK = 3
 
 
 def on_blocks(values, n_rows=20):
@@ -57,9 +58,7 @@ def on_blocks(values, n_rows=20):
 @pytest.fixture
 def persisted(current_client):
     """Return X, Y and T in the memory of the workers."""
-    collections = current_client.persist([on_blocks(values) for values in (X, Y, T)])
-    wait(collections)
-    return collections
+    return persist_in_turn(current_client, map(on_blocks, (X, Y, T)))
 
 
 def takes_rows_of_numbers(cls):
@@ -81,7 +80,8 @@ AS_ON_BLOCKS = {"IncrementalPCA"}
 
 @pytest.mark.filterwarnings("ignore:n_quantiles", "ignore:k=10 is greater")
 @pytest.mark.parametrize("cls", SMALL, ids=lambda cls: cls.__name__)
-def test_a_fit_is_one_task_with_the_answer_of_this_process(cls, persisted):
+def test_a_fit_is_one_task_with_the_answer_of_this_process(cls, persisted, caplog):
+    caplog.set_level("INFO", logger="skfleet")
     rows, labels, targets = persisted
     model = cls(random_state=0) if "random_state" in inspect.signature(cls).parameters else cls()
     y, host_y = (targets, T) if is_regressor(model) else (labels, Y)
@@ -92,7 +92,8 @@ def test_a_fit_is_one_task_with_the_answer_of_this_process(cls, persisted):
             clone(model).fit(rows, y)
         assert counts == on_blocks
         return
-    assert counts.tasks in ONE_TASK
+    assert counts.tasks == PERSISTED_IN_ONE_TASK
+    assert f"{cls.__name__} was fitted in one task" in caplog.text
     assert counts.passes
     with config_context(single_task_below=0):
         want = vars(clone(model).fit(*((rows, y) if cls.__name__ in AS_ON_BLOCKS else (X, host_y))))
@@ -102,21 +103,23 @@ def test_a_fit_is_one_task_with_the_answer_of_this_process(cls, persisted):
             np.testing.assert_allclose(value, want[name], rtol=1e-9, err_msg=name)
 
 
-def test_forests_of_many_trees_are_divided_among_machines(persisted, monkeypatch):
+def test_forests_of_many_trees_are_divided_among_machines(persisted, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="skfleet")
     rows, labels, _ = persisted
     forest = RandomForestClassifier(TREE_BYTES // X.nbytes + 1, max_depth=1, random_state=0)
     with counting() as counts:
         forest.fit(rows, labels)
-    assert counts.tasks in ONE_TASK
+    assert counts.tasks == PERSISTED_IN_ONE_TASK
     assert forest.n_jobs is None
     monkeypatch.setattr(_forest_estimator, "threads_of_task", lambda engine: (1, 2))
     with counting() as counts:
         forest.fit(rows, labels)
     assert counts.tasks > 2
+    assert caplog.text.count("in one task") == 1
     forest.set_params(n_estimators=5)
     with counting() as counts:
         forest.fit(rows, labels)
-    assert counts.tasks in ONE_TASK
+    assert counts.tasks == PERSISTED_IN_ONE_TASK
 
 
 def test_larger_rows_stay_on_blocks(persisted):
@@ -127,7 +130,7 @@ def test_larger_rows_stay_on_blocks(persisted):
         LogisticRegression().fit(rows, labels)
     with config_context(single_task_below=0), counting() as off:
         LogisticRegression().fit(rows, labels)
-    assert in_one.tasks in ONE_TASK
+    assert in_one.tasks == PERSISTED_IN_ONE_TASK
     assert on_blocks == off
     assert off.tasks > 2
     assert in_one.passes == off.passes
@@ -141,15 +144,17 @@ def test_larger_rows_stay_on_blocks(persisted):
 def test_settings_of_blocks_are_followed(settings, current_client):
     with config_context(**settings), counting() as counts:
         LogisticRegression().fit(on_blocks(X), on_blocks(Y))
-    assert counts.tasks not in ONE_TASK
+    assert counts.tasks != 1
 
 
-def test_rows_that_take_too_much_of_a_workers_memory_stay_on_blocks(persisted, monkeypatch):
+def test_rows_that_take_too_much_of_a_workers_memory_stay_on_blocks(persisted, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="skfleet")
     rows, labels, _ = persisted
     monkeypatch.setattr(_single_task, "MEMORY_PARTS", 1e12)
     with counting() as counts:
         LogisticRegression().fit(rows, labels)
     assert counts.tasks > 2
+    assert "in one task" not in caplog.text
 
 
 @pytest.mark.parametrize("value", [-1, "small", True, None, np.inf])
@@ -168,7 +173,7 @@ def test_frames_of_unknown_lengths(current_client):
     rows = FRAME[FRAME["a"] > 0.2]
     with counting() as counts:
         model = LogisticRegression().fit(frame[[*"abcd"]], frame["y"])
-    assert counts.tasks in ONE_TASK
+    assert counts.tasks == 1
     assert counts.loads == 5
     assert list(model.feature_names_in_) == [*"abcd"]
     want = LogisticRegression().fit(rows, Y[FRAME["a"] > 0.2])
@@ -184,15 +189,17 @@ def test_frames_that_turn_out_to_be_large_are_fitted_on_blocks(current_client):
     np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, Y).coef_, rtol=1e-6)
 
 
-def test_persisted_frames_are_known_without_a_task(current_client):
+def test_persisted_frames_are_known_without_a_task(current_client, caplog):
+    caplog.set_level("INFO", logger="skfleet")
     frame = current_client.persist(dd.from_pandas(FRAME, npartitions=5).query("a > -1"))
     wait(frame)
     with counting() as counts:
         KMeans(2, n_init=1, random_state=0).fit(frame)
-    assert counts.tasks in ONE_TASK
+    assert counts.tasks == PERSISTED_IN_ONE_TASK
     with config_context(single_task_below=100), counting() as counts:
         KMeans(2, n_init=1, random_state=0).fit(frame)
     assert counts.tasks > 1
+    assert caplog.text.count("in one task") == 1
 
 
 def test_shuffled_frames_of_unknown_size_stay_on_blocks(current_client):
@@ -207,7 +214,7 @@ def test_sparse_rows(current_client):
     rows = on_blocks(X).map_blocks(sparse.csr_matrix, meta=sparse.csr_matrix((0, 4)))
     with counting() as counts:
         model = LogisticRegression().fit(rows, on_blocks(Y))
-    assert counts.tasks in ONE_TASK
+    assert counts.tasks == 1
     np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, Y).coef_, rtol=1e-6)
 
 
@@ -232,7 +239,7 @@ def test_prepared_rows(current_client):
     rows = prepare.fit(frame).transform(frame)
     with counting() as counts:
         model = LogisticRegression().fit(rows, frame["y"])
-    assert counts.tasks in ONE_TASK  # every block has the fitted transformers, which are small
+    assert counts.tasks == 1  # every block has the fitted transformers, which are small
     assert counts.loads == 5
     assert model.score(rows, frame["y"]) == 1.0
 
@@ -329,7 +336,8 @@ def test_parameters_that_cannot_be_sent(current_client):
     assert model.cluster_centers_.shape == (2, 4)
 
 
-def test_users_subclasses_see_dask_rows(persisted):
+def test_users_subclasses_see_dask_rows(persisted, caplog):
+    caplog.set_level("INFO", logger="skfleet")
     seen = []
 
     class Mine(Ridge):
@@ -342,6 +350,7 @@ def test_users_subclasses_see_dask_rows(persisted):
         model = Mine().fit(rows, targets)
     assert seen == [da.Array]
     assert counts.tasks > 1
+    assert "in one task" not in caplog.text
     np.testing.assert_allclose(model.coef_, Ridge().fit(X, T).coef_)
 
 
@@ -379,7 +388,7 @@ def test_fits_in_tasks():
     # in processes: distributed makes the client of a task the default one of its process
     with local_client(2, threads_per_worker=1) as client:
         coef, n_tasks = client.submit(fit, on_blocks(X), on_blocks(Y)).result()
-    assert n_tasks in ONE_TASK
+    assert n_tasks == 1
     np.testing.assert_allclose(coef, LogisticRegression().fit(X, Y).coef_)
 
 
@@ -387,23 +396,16 @@ def test_workers_with_labels_and_threads():
     options = {"threads_per_worker": 2, "processes": False, "resources": {"GPU": 1, "CPU": 1}}
     with local_client(1, **options), counting() as counts:
         model = LogisticRegression().fit(on_blocks(X), on_blocks(Y))
-    assert counts.tasks in ONE_TASK
+    assert counts.tasks == 1
     np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, Y).coef_)
 
 
-def test_rows_stay_where_they_are(current_client):
+def test_rows_stay_where_they_are(persisted, current_client):
     """Dask may drop the originals of copies: then one worker has all rows."""
-    workers = sorted(current_client.scheduler_info(n_workers=-1)["workers"])
-    rows = []
-    for values in map(on_blocks, (X, T)):
-        places = zip(values.blocks, cycle(workers), strict=False)
-        parts = [current_client.persist(block, workers=[worker]) for block, worker in places]
-        rows.append(current_client.persist(da.concatenate(parts)))
-    wait(rows)
-    before = current_client.who_has(rows)
-    assert len({address for own in before.values() for address in own}) == len(workers)
+    rows, labels, _ = persisted
+    before = current_client.who_has(persisted)
+    assert len({address for own in before.values() for address in own}) == 2
     with counting() as counts:
-        Ridge().fit(*rows)
-    assert counts.tasks == 1 + (len(workers) if len(workers) > 1 else 0)
-    assert current_client.who_has(rows) == before
-    assert {*map(len, before.values())} == {1}
+        LogisticRegression().fit(rows, labels)
+    assert counts.tasks == PERSISTED_IN_ONE_TASK
+    assert current_client.who_has(persisted) == before

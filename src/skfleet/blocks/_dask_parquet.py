@@ -260,7 +260,7 @@ def piece_counts(reader: Any, piece_bytes: int) -> tuple[tuple[int, ...], ...] |
     return _counted(reader, piece_bytes, partial(_count_pieces, piece_bytes=piece_bytes))
 
 
-def n_rows_of_files(reader: Any) -> float | None:
+def n_rows_of_reader(reader: Any) -> float | None:
     """Return an estimate of the rows of a reader's files; None where it cannot be told.
 
     So it is too where a partition is not one or more whole files, or has filters.

@@ -21,8 +21,12 @@ from skfleet._dask_private import (
     expressions,
     partitions_of,
 )
-from skfleet.blocks._dask_parquet import READERS, ParquetPieces, piece_counts
-from skfleet.blocks._dask_parquet import n_rows_of_files as _rows_of_reader
+from skfleet.blocks._dask_parquet import (
+    READERS,
+    ParquetPieces,
+    n_rows_of_reader,
+    piece_counts,
+)
 from skfleet.blocks._dask_take import (
     AlignedPart,
     SplitRoot,
@@ -281,7 +285,7 @@ def n_rows_of_files(frame: Any) -> float | None:
             readers[node._name] = node
         elif isinstance(node, DROPPING) or not isinstance(node, BY_ROWS):
             return None
-    return _rows_of_reader(*readers.values()) if len(readers) == 1 else None
+    return n_rows_of_reader(*readers.values()) if len(readers) == 1 else None
 
 
 def _is_read_by_rows(expression: Any) -> bool:

@@ -82,15 +82,15 @@ class CountedRows:
         ]
 
 
-def with_known_lengths(*collections: Any, of_parts: bool = False) -> list[Any]:
+def with_known_lengths(*collections: Any) -> list[Any]:
     """Return Dask collections of the same rows, counted in one pass where a length is unknown.
 
-    Lengths `of_parts` of the columns of a frame are known too.
+    Of frames, the lengths of selected columns are known too.
     """
     rows = CountedRows(collections, ())
     counted = rows.take(RowSet(rows.n_rows, [(0, rows.n_rows)]))
     return [
-        x if partition_lengths(x) is not None and not (of_parts and hasattr(x, "columns")) else y
+        y if partition_lengths(x) is None or hasattr(x, "columns") else x
         for x, y in zip(collections, counted, strict=True)
     ]
 

@@ -259,17 +259,18 @@ def run_in_one_task(
     limit = _limit_of(engine, limit)
     if not limit or not _may_be_small(engine, parts, limit, max_unknown_blocks):
         return None
-    refs = [block for part in parts for block in part.blocks]
     n_blocks = [len(part.blocks) for part in parts]
     configs = get_config().deterministic, sklearn.get_config()
+    arguments = process_token(), func, n_blocks, limit, configs
+    groups = _groups_of_rows(engine, parts)
     with output_replayer(lambda: 1) as replay:
-        calls, positions = _calls_on_workers(engine, parts, refs, f"{name}-rows")
-        arguments = process_token(), func, positions, n_blocks, limit, configs
-        if calls:
-            call = Call(_call_with_rows, (*arguments, *calls), name)
-            task = engine.submit_all([*calls, call])[-1]
+        if len(groups) == 1:
+            task = engine.submit(_call_with_rows, *arguments, *groups, name=name)
         else:
-            task = engine.submit(_call_with_rows, *arguments, refs, name=name)
+            calls = [Call(_opened, (group,), f"{name}-rows") for group in groups]
+            task = engine.submit_all([*calls, Call(_call_with_rows, (*arguments, *calls), name)])[
+                -1
+            ]
         begin_pass(1, parts[0])
         ((result, n_passes, notes),) = engine.gather([task])
         replay(notes)
@@ -278,22 +279,18 @@ def run_in_one_task(
     return result
 
 
-def _calls_on_workers(
-    engine: Engine, parts: Sequence[RowBlocks], refs: Sequence[BlockRef], name: str
-) -> tuple[list[Call], list[int]]:
-    """Return calls that open the blocks of a worker each, and the blocks' positions.
+def _groups_of_rows(engine: Engine, parts: Sequence[RowBlocks]) -> list[list[BlockRef]]:
+    """Return the blocks that each worker has in its memory, numbered; all, where one has them.
 
-    None where one worker has them all. Of results that one task takes from others, copies stay on
-    its worker, and Dask may drop the originals: then one worker has all rows, and all later work.
+    A task of each worker passes them on. Of results that one task takes from other workers, copies
+    stay on its own, and Dask may drop the originals: then one worker has all rows, and all later
+    work.
     """
+    refs = [block for part in parts for block in part.blocks]
     groups: list[list[BlockRef]] = []
     if not any(engine.is_out_of_core(rows) for rows in parts):
         groups = engine.group_by_worker([ref._replace(number=i) for i, ref in enumerate(refs)])
-    if len(groups) < 2:
-        return [], []
-    opened = [[refs[ref.number] for ref in group] for group in groups]
-    calls = [Call(_opened, (blocks,), name) for blocks in opened]
-    return calls, [ref.number for group in groups for ref in group]
+    return groups if len(groups) > 1 else [refs]
 
 
 def _opened(block_refs: Sequence[BlockRef]) -> list[Block]:
@@ -392,20 +389,16 @@ def _nbytes(engine: Engine, rows: RowBlocks) -> int | None:
 def _call_with_rows(
     origin: str,
     func: Callable[[Sequence[Block]], T],
-    positions: Sequence[int],
     n_blocks: Sequence[int],
     limit: float,
     configs: tuple[bool, dict[str, Any]],
-    *groups: Sequence[BlockRef | Block],
+    *groups: Sequence[BlockRef],
 ) -> tuple[T | None, int, Sequence[OutputEvent]]:
-    """Return func(blocks) of joined parts, its passes, and its output; None for too many bytes.
-
-    With `positions` among all blocks, those of the groups are open.
-    """
-    refs: list[Any] = [block for group in groups for block in group]
-    if positions:
-        refs = [refs[i] for i in np.argsort(positions)]
-    joined = _joined(refs, n_blocks, limit, is_open=bool(positions))
+    """Return func(blocks) of joined parts, its passes, and its output; None for too many bytes."""
+    block_refs = [block_ref for group in groups for block_ref in group]
+    if len(groups) > 1:
+        block_refs.sort(key=lambda block_ref: block_ref.number)
+    joined = _joined(block_refs, n_blocks, limit)
     if joined is None:
         return None, 0, []
     blocks, sizes = joined
@@ -423,7 +416,7 @@ def _call_with_rows(
 
 
 def _joined(
-    block_refs: Sequence[Any], n_blocks: Sequence[int], limit: float, *, is_open: bool
+    block_refs: Sequence[BlockRef], n_blocks: Sequence[int], limit: float
 ) -> tuple[list[Block], list[int]] | None:
     """Return each of so many blocks as one, and how many rows the first of these were of.
 
@@ -434,7 +427,7 @@ def _joined(
     for n in n_blocks:
         opened = []
         for block_ref in islice(remaining, n):
-            block = block_ref if is_open else open_block(block_ref)
+            block = open_block(block_ref)
             n_bytes += size_of(block)
             if n_bytes > limit:
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,7 +21,6 @@ from skfleet.metrics._contingency import pairs_reduction
 from skfleet.metrics._deviance import d2_reduction
 from skfleet.metrics._quantile_errors import ExplainedPinballLoss, MedianError
 from skfleet.metrics._reductions import (
-    MAX_UNKNOWN_BLOCKS,
     SMALL_SORTED_BYTES,
     Metric,
     MetricReduction,
@@ -230,21 +230,13 @@ def lazy_score(
         for values in (y_true, y_pred):
             check_target_shape(values, several=n_dims_of(values) == 2 and values.shape[1] == 1)
     rows, pred_first = align_pairs(y_true, y_pred, sample_weight)
-    score = None
+    measure, limits = partial(_score, name, options), {}
     if name in SORTING:
         sizes = [estimated_nbytes(values) for values in (y_true, y_pred) if is_lazy(values)]
-        is_known = all(n is not None and 2 * n <= SMALL_SORTED_BYTES for n in sizes)
-        score = measure_small_rows(
-            partial(_score_in_process, name, options),
-            rows,
-            pred_first,
-            name,
-            limit=SMALL_SORTED_BYTES,
-            max_unknown_blocks=len(rows.blocks) if is_known else MAX_UNKNOWN_BLOCKS,
-        )
-    else:
-        measure = partial(_score, name, options)
-        score = measure_small_rows(measure, rows, pred_first, name)
+        limits["limit"] = SMALL_SORTED_BYTES
+        if sum(math.inf if n is None else n for n in sizes) <= SMALL_SORTED_BYTES:
+            limits["max_unknown_blocks"] = len(rows.blocks)
+    score = measure_small_rows(measure, rows, pred_first, name, **limits)
     if score is None:
         score = _score(name, options, y_true, y_pred, sample_weight, rows, pred_first)
     return score
@@ -260,6 +252,10 @@ def _score(
     pred_first: bool,
 ) -> Any:
     """Return a metric of values, of which `rows` are the aligned ones."""
+    if name in SORTING and not rows.on_dask:
+        true, predicted, weight = open_pair(Block(y_true, y_pred, sample_weight), pred_first=False)
+        weights = {} if weight is None else {"sample_weight": weight}
+        return _reference(name)(true, predicted, **weights, **options)
     if name in RANKING_METRICS:
         return RANKING_METRICS[name](y_true, y_pred, sample_weight, options, rows, pred_first)
     labels = None
@@ -268,21 +264,6 @@ def _score(
         labels = unique_labels(y_true) if labels is None else np.asarray(labels)
     metric = METRICS[name](options, sample_weight is not None, labels)
     return measure_rows([metric], rows, pred_first)[0]
-
-
-def _score_in_process(
-    name: str,
-    options: dict[str, Any],
-    y_true: Any,
-    y_pred: Any,
-    sample_weight: Any,
-    rows: RowBlocks,
-    pred_first: bool,
-) -> Any:
-    """Return scikit-learn's metric of aligned values of this process."""
-    true, predicted, weight = open_pair(Block(y_true, y_pred, sample_weight), pred_first=False)
-    weights = {} if weight is None else {"sample_weight": weight}
-    return _reference(name)(true, predicted, **weights, **options)
 
 
 def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def rows_in_memory(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
         return
     collections = [X, y] if is_lazy(y) else [X]
     with persisted_collections(*collections) as persisted:
-        yield (*with_known_lengths(*persisted, of_parts=True), y)[:2]
+        yield (*with_known_lengths(*persisted), y)[:2]
 
 
 def may_gather(estimator: Any, scoring: Any) -> bool:

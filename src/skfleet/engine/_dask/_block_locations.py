@@ -93,8 +93,8 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     groups: dict[str, list[BlockRef]] = {address: [] for address in workers}
     lost = []
     # A block's parts may be on several workers, and a part on more than one.
-    candidates: list[tuple[BlockRef, list[str]]] = []
-    for block in on_workers:
+    candidates: dict[int, list[str]] = {}  # of a block's position, the workers with most parts
+    for i, block in enumerate(on_workers):
         n_parts: dict[str, int] = defaultdict(int)
         for future in futures_of(block):
             for address in holders.get(future.key, ()):
@@ -102,14 +102,16 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
                     n_parts[address] += 1
         if n_parts:
             most = max(n_parts.values())
-            candidates.append((block, [a for a, n in n_parts.items() if n == most]))
+            candidates[i] = [address for address, n in n_parts.items() if n == most]
         else:
             lost.append(block)
     # Blocks that one worker has come first; of several workers, the one with the fewest blocks.
-    for block, addresses in sorted(candidates, key=lambda item: len(item[1])):
-        groups[min(addresses, key=lambda a: len(groups[a]))].append(block)
-    for group in groups.values():
-        group.sort(key=lambda block: block.number)
+    n_blocks, places = dict.fromkeys(groups, 0), {}
+    for i in sorted(candidates, key=lambda i: len(candidates[i])):
+        places[i] = min(candidates[i], key=n_blocks.__getitem__)
+        n_blocks[places[i]] += 1
+    for i in sorted(places):
+        groups[places[i]].append(on_workers[i])
     for block in lost:  # Dask computes it again somewhere after a worker's death
         if groups:
             min(groups.values(), key=len).append(block)
