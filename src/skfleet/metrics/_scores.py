@@ -32,6 +32,7 @@ from skfleet.metrics._reductions import (
     unique_labels,
 )
 from skfleet.metrics._weighted_means import (
+    check_same_width,
     explained_reduction,
     mean_reduction,
     over_outputs,
@@ -254,6 +255,8 @@ def _score(
     """Return a metric of values, of which `rows` are the aligned ones."""
     if name in SORTING and not rows.on_dask:
         true, predicted, weight = open_pair(Block(y_true, y_pred, sample_weight), pred_first=False)
+        if name not in RANKING_METRICS:
+            check_same_width(true, predicted)
         weights = {} if weight is None else {"sample_weight": weight}
         return _reference(name)(true, predicted, **weights, **options)
     if name in RANKING_METRICS:
