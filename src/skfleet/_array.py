@@ -131,12 +131,15 @@ def copy_of(x: Any) -> Any:
     return namespace(x).asarray(x, copy=True)
 
 
-def in_row_order(x: Any) -> Any:
-    """Return a matrix of CuPy with its rows one after the other, copied only when needed.
+def in_row_order(x: Any, host_bytes: int = 0) -> Any:
+    """Return a matrix with its rows one after the other, copied only when needed.
 
     Slices of rows in column order are contiguous in neither way, and CuPy copies them in each
-    product. Others are not changed.
+    product. Matrices of other libraries than CuPy are not changed, but for NumPy's of at most
+    `host_bytes`.
     """
+    if isinstance(x, np.ndarray) and x.ndim == 2 and x.nbytes <= host_bytes:
+        return np.ascontiguousarray(x)
     if not array_api_compat.is_cupy_array(x) or x.ndim != 2 or x.flags.c_contiguous:
         return x
     import cupy

@@ -43,6 +43,7 @@ def test_bytes_of_files_are_not_estimated_where_rows_may_go(tmp_path):
         frame.merge(frame, on="a"),
         frame.map_partitions(lambda part: part[:1], meta=frame),
         dd.read_parquet(tmp_path, filters=[("a", ">", 3)]),
+        dd.read_parquet(tmp_path, filters=[("a", ">", 300)]),  # of which Dask reads nothing
         dd.read_parquet(tmp_path, split_row_groups=True).partitions[:2],
         dd.from_pandas(frame.compute(), npartitions=2),
         da.ones(3),

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import get_worker, wait
 
@@ -93,6 +95,51 @@ def test_blocks_are_grouped_while_a_worker_leaves(cluster_client, monkeypatch):
         workers = {stays: {"nthreads": 1}}
         monkeypatch.setattr(_block_locations, "scheduler_workers", lambda *_, **__: workers)
         assert [len(group) for group in engine.group_by_worker(held.blocks)] == [10]
+
+
+def _write_files(table, folder):
+    for i, low in enumerate(range(0, len(table), 100)):
+        table[low : low + 100].to_parquet(folder / f"{i}.parquet")
+
+
+def test_a_task_of_a_pass_reads_several_small_files(cluster_client, tmp_path, monkeypatch):
+    table = pd.DataFrame({"a": np.arange(800.0), "b": 1, "city": "x"})
+    _write_files(table, tmp_path)
+    frame, engine = dd.read_parquet(tmp_path), DaskEngine(cluster_client)
+    numbers = frame[["a", "b"]]
+
+    def sizes_of_groups(*collections, dtype="float"):
+        rows = row_blocks(*collections, dtype=dtype)
+        return [len(group) for group in engine.group_by_worker(rows.blocks)]
+
+    with cluster_client.as_current():
+        assert sizes_of_groups(numbers) == [4, 4]
+        assert sizes_of_groups(frame[["a"]], frame["b"]) == [4, 4]
+        # others may take long for each block, or have any size
+        assert sizes_of_groups(frame, dtype=None) == [1] * 8
+        assert sizes_of_groups(numbers.map_partitions(lambda part: part)) == [1] * 8
+        assert sizes_of_groups(numbers, da.ones(800, chunks=100)) == [1] * 8
+        for n_files, expected in ((2, [2, 2, 2, 2]), (1, [1] * 8), (3, [2, 2, 2, 2])):
+            monkeypatch.setattr(_block_locations, "TASK_BYTES", n_files * 1600 + 400)
+            assert sizes_of_groups(numbers) == expected
+        with counting() as counts:
+            rows = row_blocks(numbers)
+            assert map_reduce(engine, Reduction(_count), rows) == 800
+    # and one that adds up the numbers of rows
+    assert (counts.passes, counts.loads, counts.tasks) == (1, 8, 5)
+
+
+def test_numbers_of_files_are_loaded_without_a_look_at_some(cluster_client, tmp_path):
+    table = pd.DataFrame({"a": np.arange(800.0), "city": "x"})
+    _write_files(table, tmp_path)
+    engine = DaskEngine(cluster_client)
+    for columns, n_looks in ((["a"], 0), (["city"], 3)):
+        frame = dd.read_parquet(tmp_path)[columns]
+        with cluster_client.as_current(), counting() as counts:
+            rows = row_blocks(frame, dtype=None)
+            with engine.persist(rows):
+                pass
+        assert counts.tasks == 8 + n_looks
 
 
 def test_sizes_are_asked_of_blocks_that_are_there(cluster_client):

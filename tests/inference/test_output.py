@@ -1,11 +1,13 @@
 """Lazy answers: one task for each run of rows, announced as they come."""
 
 import sys
+from dataclasses import replace
 from types import ModuleType
 from unittest.mock import Mock
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,6 +38,17 @@ def test_making_rows_and_answering_is_one_task(func, output):
     answer = map_rows(func, 1.0, rows, output, convert=False)
     assert len(dict(dask.optimize(answer)[0].dask)) == 10 + 1  # and the model
     np.testing.assert_array_equal(answer, func(1.0, np.full((100, 3), 2.0)))
+
+
+@pytest.mark.parametrize(("func", "output"), [(_sums, ONE), (_pairs, TWO)])
+def test_reading_rows_and_answering_is_one_task(func, output, tmp_path):
+    for i in range(3):
+        pd.DataFrame({"a": np.arange(4.0), "b": i}).to_parquet(tmp_path / f"{i}.parquet")
+    frame = dd.read_parquet(tmp_path)
+    answer = map_rows(func, 1.0, frame, replace(output, is_array=True), convert=False)
+    keys = map(str, dask.optimize(answer)[0].__dask_graph__())
+    assert sum("model-of" not in key for key in keys) == 3
+    np.testing.assert_array_equal(answer, func(1.0, frame.compute()))
 
 
 def test_several_outputs_share_a_task():

@@ -207,6 +207,13 @@ def block_bytes(block_ref: BlockRef) -> int:
     return block.n_rows * _linalg.row_bytes(block.X)
 
 
+def file_sizes(blocks: Sequence[BlockRef]) -> list[float] | None:
+    """Return about the bytes of blocks of numbers that are read from files; None for others."""
+    sizes = [getattr(block.X, "n_bytes", None) for block in blocks]
+    known = [size for size in sizes if size is not None]
+    return known if len(known) == len(sizes) else None
+
+
 def sample_blocks(rows: RowBlocks) -> list[BlockRef]:
     """Return the first, the middle and the last block, to estimate the size of all."""
     last = len(rows.blocks) - 1

@@ -61,6 +61,7 @@ from skfleet.blocks._dask_graph import (
 )
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._label_codes import LabelCodes
+from skfleet.blocks._lazy import file_nbytes
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -243,7 +244,11 @@ def dask_blocks(
         outputs.append(key)
     # From here on each block carries the tasks that it alone needs.
     dask_blocks = blocks_of_graph(graph, outputs)
-    if partitions is not None:
+    if partitions is None:
+        of_files = file_nbytes([X, *collections.values()])
+        n_bytes = None if of_files is None else of_files / len(outputs)
+        dask_blocks = [b._replace(n_bytes=n_bytes) for b in dask_blocks]
+    else:
         files = files if lengths is None else ""  # rows of this process are cut for whole pieces
         dask_blocks = [
             b._replace(partition=i, files=files)

@@ -159,7 +159,8 @@ class DaskBlock(NamedTuple):
     `shared` lists keys that other blocks need too, and that `source` computes. `is_resident` is
     true if only the parts in memory need to be joined. `partition` is the number of the partition
     that it is a piece of, if that is read in pieces. `files` names the readers of a piece that may
-    be read in `n_parts`, of which this is one if `part` is its number.
+    be read in `n_parts`, of which this is one if `part` is its number. `n_bytes` is about the size
+    of numbers that are read from files and not computed.
     """
 
     graph: Subgraph
@@ -172,6 +173,7 @@ class DaskBlock(NamedTuple):
     files: str = ""
     n_parts: int = 1
     part: int | None = None
+    n_bytes: float | None = None
 
     @property
     def n_shared_tasks(self) -> int:
@@ -376,7 +378,7 @@ class FrameLayer(Layer):
     def __init__(self, name: str, frame: Any, ndim: int, optimize: Callable[..., Any]) -> None:
         super().__init__()
         self.name, self.frame, self.ndim, self._optimize = name, frame, ndim, optimize
-        self.n_chunks = optimize([frame], fuse=False, is_tuned=False).operands[0].npartitions
+        self.n_chunks = optimize(frame).npartitions
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MaterializedLayer, (self._tasks,)
@@ -384,18 +386,22 @@ class FrameLayer(Layer):
     @cached_property
     def _tasks(self) -> Graph:
         method = shuffle_method(is_repeated=False)
-        expression = self._optimize([self.frame], fuse=True, is_tuned=False, method=method)
-        (keys,) = expression.__dask_keys__()
-        return expression.__dask_graph__() | self.chunks_of(keys) | futures_of([self.frame])
+        expression = self._optimize(self.frame, method=method)
+        keys = expression.__dask_keys__()
+        graph = expression.__dask_graph__() | futures_of([self.frame])
+        chunk_keys = dict(zip(keys, self._chunk_keys(), strict=True))
+        return with_result_keys(graph, chunk_keys) or graph | self.chunks_of(keys)
 
     def chunks_of(self, partition_keys: Sequence[Any]) -> Graph:
         """Return the tasks of the chunks, after those of the frame's partitions."""
-        ends = (0,) * (self.ndim - 1)
-        keys = [(self.name, i, *ends) for i in range(self.n_chunks)]
         return {
             key: Task(key, _unchanged, TaskRef(of_partition))
-            for key, of_partition in zip(keys, partition_keys, strict=True)
+            for key, of_partition in zip(self._chunk_keys(), partition_keys, strict=True)
         }
+
+    def _chunk_keys(self) -> list[Key]:
+        ends = (0,) * (self.ndim - 1)
+        return [(self.name, i, *ends) for i in range(self.n_chunks)]
 
     def get_output_keys(self) -> Any:
         """Return the keys of all tasks, by which Dask sees those of the frame too."""
@@ -417,3 +423,33 @@ class FrameLayer(Layer):
 
 def _unchanged(partition: T) -> T:
     return partition
+
+
+def with_result_keys(graph: Graph, new_keys: Mapping[Any, Any]) -> Graph | None:
+    """Return a graph without aliases, whose results have new keys; None for Dask's old tasks.
+
+    A result that other tasks need, or that is a future, keeps its key too.
+    """
+    futures = {key: node for key, node in graph.items() if is_future(node)}
+    graph = {key: node for key, node in graph.items() if key not in futures}
+    if not all(isinstance(task, GraphNode) for task in graph.values()):
+        return None
+    targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
+    for key, target in targets.items():
+        while target in targets:
+            target = targets[target]
+        targets[key] = target
+    # Dask keeps the model of a fused frame under another key than its task has
+    tasks = {
+        key: task.substitute(targets, key=key) for key, task in graph.items() if key not in targets
+    }
+    needed = {key for task in tasks.values() for key in task.dependencies}
+    for key, new_key in new_keys.items():
+        target = targets.get(key, key)
+        if target in tasks and target not in needed:
+            tasks[new_key] = tasks.pop(target).substitute({}, key=new_key)
+        elif target in tasks:
+            tasks[new_key] = Task(new_key, _unchanged, TaskRef(target))
+        else:
+            tasks[new_key] = Alias(new_key, target)
+    return tasks | futures

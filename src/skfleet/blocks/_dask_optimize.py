@@ -12,7 +12,6 @@ from dask.base import collections_to_expr
 from dask.core import flatten
 from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, GraphNode
 from dask.utils import get_default_shuffle_method
 
 from skfleet._dask_private import Blockwise, ShuffleBase, graph_of_tasks
@@ -30,6 +29,7 @@ from skfleet.blocks._dask_graph import (
     keys_of_partitions,
     layers_of,
     with_keys_by_content,
+    with_result_keys,
 )
 from skfleet.blocks._dask_partitions import PartitionsOf, identity
 from skfleet.blocks._dask_pieces import (
@@ -154,6 +154,16 @@ def optimized_together(
         return _with_own_keys(optimized).fuse() if fuse else optimized
 
 
+def _optimized_alone(frame: Any, *, method: str | None = None) -> Any:
+    """Return the optimized expression of a frame, with one task a partition where it has its own.
+
+    Dask fuses no expressions in sequences, nor all that have sources of their own (2026.8.0).
+    """
+    together = optimized_together([frame], fuse=True, is_tuned=False, method=method)
+    (expression,) = together.operands
+    return expression if any(expression.find_operations(OwnSource)) else expression.fuse()
+
+
 def _with_own_keys(expression: Any) -> Any:
     """Return an expression whose tasks above the sources have keys that no other one's have.
 
@@ -238,7 +248,7 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
         frame = map_by_rows(X, func, *args, meta=X._meta.index.to_series()[:0], **options)
         copy_lengths(X, frame)
         name = f"{token}-{uuid.uuid4().hex}"
-        layer = FrameLayer(name, frame, len(meta.shape), optimized_together)
+        layer = FrameLayer(name, frame, len(meta.shape), _optimized_alone)
         graph = HighLevelGraph({name: layer}, {name: set()})
         lengths = known_lengths(X) or (float("nan"),) * layer.n_chunks
         chunks = (lengths, *((n,) for n in meta.shape[1:]))
@@ -261,24 +271,9 @@ def _without_aliases(partitions: Any, meta: Any) -> Any:
 
     Of those of ``from_delayed`` the optimization of arrays loses tasks (dask 2026.8.0).
     """
-    graph = dict(partitions.dask)
-    futures = {key: node for key, node in graph.items() if is_future(node)}
-    graph = {key: node for key, node in graph.items() if key not in futures}
-    if not all(isinstance(task, GraphNode) for task in graph.values()):
+    keys = [*flatten(partitions.__dask_keys__())]
+    graph = with_result_keys(dict(partitions.dask), dict(zip(keys, keys, strict=True)))
+    if graph is None:
         return da.Array(partitions.dask, partitions.name, chunks=partitions.chunks, meta=meta)
-    targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
-    for key, target in targets.items():
-        while target in targets:
-            target = targets[target]
-        targets[key] = target
-    # Dask keeps the model of a fused frame under another key than its task has
-    layer = {
-        key: task.substitute(targets, key=key) for key, task in graph.items() if key not in targets
-    }
-    for key in flatten(partitions.__dask_keys__()):
-        if key in targets and targets[key] not in futures:
-            layer[key] = layer.pop(targets[key]).substitute({}, key=key)
-        elif key in targets:
-            layer[key] = Alias(key, targets[key])
-    whole = HighLevelGraph.from_collections(partitions.name, layer | futures, dependencies=())
+    whole = HighLevelGraph.from_collections(partitions.name, graph, dependencies=())
     return da.Array(whole, partitions.name, chunks=partitions.chunks, meta=meta)

@@ -290,9 +290,11 @@ def _counted(reader: Any, what: Any, count: Callable[[Any], Any]) -> Any:
 
 def _estimate_rows(reader: Any) -> float | None:
     """Estimate rows from the metadata of the largest files, and the sizes of all."""
+    if reader.filters or not _has_default_options(reader):
+        return None
     sources = [source for partition in _sources_of(reader) for source in partition]
     sizes = _sizes_of(sources)
-    if not sizes or reader.filters or any(source.row_groups for source in sources):
+    if not sizes or any(source.row_groups for source in sources):
         return None
     rows_per_byte = []
     for source in sorted(sources, key=lambda source: -sizes[source.path])[:N_SAMPLED_FILES]:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
 from functools import cached_property, partial
 
-from skfleet.blocks import Block, BlockRef, RowBlocks, block_bytes, open_block, sample_blocks
+from skfleet.blocks import (
+    Block,
+    BlockRef,
+    RowBlocks,
+    block_bytes,
+    file_sizes,
+    open_block,
+    sample_blocks,
+)
 from skfleet.engine._halving import gather_or_halve
 from skfleet.engine._protocol import Engine
+
+# How much larger rows may be than metadata of a few files says: numbers become float64.
+FILE_ERROR = 10
 
 
 class Probe:
@@ -35,6 +47,12 @@ class Probe:
         if self.rows.n_bytes is not None:
             return self.rows.n_bytes
         return int(max(n_bytes for n_bytes, _ in self._blocks) * len(self.rows.blocks))
+
+    @property
+    def most_bytes(self) -> float:
+        """A generous guess at the size of all rows without a look; infinite but for files."""
+        sizes = file_sizes(self.rows.blocks)
+        return math.inf if sizes is None else FILE_ERROR * sum(sizes)
 
     @property
     def seconds_per_byte(self) -> float:

@@ -11,6 +11,7 @@ from skfleet._array import (
     asarray_like,
     astype,
     dtype_of,
+    in_row_order,
     is_floating,
     namespace,
     to_device_of,
@@ -26,6 +27,8 @@ MAX_SLOPE = 1e12
 SPARSE_INTERCEPT_RATE = 0.01
 # Numbers of rows, predictions and coefficients that are held for the batches of a stretch.
 STRETCH_VALUES = 2**17
+# Bytes of rows in column order, as frames have them, that are copied before rows are drawn of them.
+MAX_COPY_BYTES = 2**28
 # The fields that move to the device of the rows.
 _ARRAYS = ("coef", "intercept", "mean_coef", "mean_intercept", "l1_applied")
 
@@ -52,6 +55,7 @@ def descend_by_batches(
             xp = namespace(y)
             y = xp.take(y, device_order, axis=0)
             weight = None if weight is None else xp.take(weight, device_order, axis=0)
+            X = in_row_order(X, MAX_COPY_BYTES)
         for steps in updater.stretches():
             low, high = steps.start * size, min(steps.stop * size, n_rows)
             if device_order is None:

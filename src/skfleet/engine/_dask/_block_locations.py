@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
@@ -12,13 +13,15 @@ from distributed import Client, Future
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._cluster import WorkerInfo, scheduler_workers
-from skfleet.blocks import BlockRef, LazyBlock, by_partition
+from skfleet.blocks import BlockRef, LazyBlock, by_partition, file_sizes
 from skfleet.engine._dask._disk_blocks import group_mapped
 from skfleet.engine._disk_cache import is_cached
 
 # Parts of a device's memory of which one task's blocks take at most one. Dask brings back all that
 # it has spilled of a task's blocks, and of the next one's meanwhile.
 DEVICE_PARTS = 4
+# Bytes of files that a task of a pass reads, in blocks: Dask takes milliseconds for each task.
+TASK_BYTES = 128 * 2**20
 # Runs into which the pieces of a partition are cut for idle threads. All but the first may have
 # to skip what is before them in the file.
 MAX_RUNS = 4
@@ -74,7 +77,8 @@ def free_bytes(worker: WorkerInfo) -> float:
 def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
     """Group blocks by the worker that has most parts of each; any other block is a group.
 
-    So are the pieces of a partition, or runs of them, which a task reads one after the other.
+    So are the pieces of a partition, or runs of them, which a task reads one after the other, and
+    small files.
     Of one worker, blocks in memory are one group; of a GPU worker, as many as take a part of its
     device's memory. Those on its disk are one for each thread, which maps one at a time.
     """
@@ -82,7 +86,8 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
     workers = scheduler_workers(client, max_age=DESCRIPTION_SECONDS)
     on_workers = [block for block in blocks if is_on_worker(block)]
     n_threads = sum(worker["nthreads"] for worker in workers.values())
-    single = runs_of_pieces([block for block in blocks if not is_on_worker(block)], n_threads)
+    loaded = runs_of_pieces([block for block in blocks if not is_on_worker(block)], n_threads)
+    single = _join_small_files(loaded, n_threads)
     if not on_workers:
         return single
     # One question for all blocks, since each is a round trip.
@@ -161,6 +166,18 @@ def runs_of_pieces(blocks: Sequence[BlockRef], n_threads: int) -> list[list[Bloc
     groups = by_partition(blocks)
     n_runs = min(n_threads // max(1, len(groups)), MAX_RUNS)
     return [run for group in groups for run in _group_evenly(group, n_runs)]
+
+
+def _join_small_files(groups: list[list[BlockRef]], n_threads: int) -> list[list[BlockRef]]:
+    """Join blocks that are read from files of few bytes, where all threads have some to read."""
+    blocks = [block for group in groups for block in group]
+    sizes = file_sizes(blocks)
+    if not blocks or sizes is None:
+        return groups
+    n_threads = max(1, n_threads)
+    n_per_task = max(1, TASK_BYTES * len(blocks) // max(1, int(sum(sizes))))
+    n_rounds = math.ceil(len(blocks) / (n_per_task * n_threads))
+    return _group_evenly(blocks, n_rounds * n_threads)
 
 
 def _group_evenly(blocks: list[BlockRef], n: int) -> list[list[BlockRef]]:

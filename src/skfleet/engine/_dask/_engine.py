@@ -356,8 +356,7 @@ class DaskEngine:
         if not unloaded:
             yield rows
             return
-        progress = current_fit_progress()
-        if progress is not None:
+        if (progress := current_fit_progress()) is not None:
             progress.begin_stage("loading", len(unloaded))
         # Memory, else the disks, else nothing: then each pass loads the blocks.
         probe = Probe(self, replace(rows, blocks=tuple(unloaded)))
@@ -413,9 +412,11 @@ class DaskEngine:
         keep_blocks: Any = get_config().keep_blocks
         if keep_blocks != "auto":
             return bool(keep_blocks)
+        if probe.most_bytes <= (free := self._free_bytes()):
+            return True
         if (progress := current_fit_progress()) is not None:
             progress.state.n_bytes = probe.n_bytes  # of the blocks as they were measured
-        return probe.n_bytes <= self._free_bytes()
+        return probe.n_bytes <= free
 
     @contextmanager
     def persist_sources(self, blocks: Sequence[BlockRef]) -> Iterator[list[BlockRef]]:
