@@ -161,7 +161,8 @@ def _optimized_alone(frame: Any, *, method: str | None = None) -> Any:
     """
     together = optimized_together([frame], fuse=True, is_tuned=False, method=method)
     (expression,) = together.operands
-    return expression if any(expression.find_operations(OwnSource)) else expression.fuse()
+    has_own = next(expression.find_operations(OwnSource), None) is not None
+    return expression if has_own else expression.fuse()
 
 
 def _with_own_keys(expression: Any) -> Any:

@@ -99,7 +99,8 @@ def map_reduce(
     """Run one pass over the rows and return the reduction's result.
 
     One task per worker reduces the blocks in its memory; blocks that are loaded for the pass are a
-    task each. Partial results are combined in a tree. Dask repeats the tasks of a lost worker.
+    task each, or several small files one. Partial results are combined in a tree. Dask repeats the
+    tasks of a lost worker.
     """
     blocks = rows.blocks
     is_fixed = get_config().deterministic
