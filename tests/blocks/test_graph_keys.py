@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask.core import flatten, get_dependencies
+from dask.task_spec import Alias, Task, TaskRef
 from dask.utils import key_split
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from skfleet._dask_settings import dask_setting
 from skfleet.blocks import _dask_optimize
 from skfleet.blocks._dask_collections import joint_graph, persist_together
 from skfleet.blocks._dask_futures import is_future
+from skfleet.blocks._dask_graph import with_result_keys
 from skfleet.estimators import ColumnTransformer, Ridge, StandardScaler, TargetEncoder
 from skfleet.model_selection import GridSearchCV
 
@@ -249,3 +251,23 @@ def test_setting_is_put_back_after_the_last_thread():
         assert dask.config.get(name) is False
         second.close()
         assert dask.config.get(name, None) is before is not False
+
+
+def test_results_get_new_keys_and_aliases_go():
+    def tasks(**nodes):
+        return {node.key: node for node in nodes.values()}
+
+    graph = tasks(
+        rows=Task("rows", range, 4),
+        again=Alias("again", "rows"),
+        total=Task("total", sum, TaskRef("again")),
+        one=Alias("one", "total"),
+        two=Alias("two", "total"),
+        three=Task("three", len, TaskRef("rows")),
+    )
+    new_keys = {"one": "A", "two": "B", "three": "C", "rows": "rows"}
+    renamed = with_result_keys(graph, new_keys)
+    # those of two names, or that other tasks need, keep their own too
+    assert renamed.keys() == {"rows", "total", "A", "B", "C"}
+    assert dask.get(renamed, ["A", "B", "C", "rows"]) == (6, 6, 4, range(4))
+    assert with_result_keys({"old": (sum, [1, 2])}, {"old": "new"}) is None

@@ -6,6 +6,7 @@ import hashlib
 import sys
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -443,13 +444,14 @@ def with_result_keys(graph: Graph, new_keys: Mapping[Any, Any]) -> Graph | None:
     tasks = {
         key: task.substitute(targets, key=key) for key, task in graph.items() if key not in targets
     }
-    needed = {key for task in tasks.values() for key in task.dependencies}
-    for key, new_key in new_keys.items():
-        target = targets.get(key, key)
-        if target in tasks and target not in needed:
-            tasks[new_key] = tasks.pop(target).substitute({}, key=new_key)
-        elif target in tasks:
-            tasks[new_key] = Task(new_key, _unchanged, TaskRef(target))
-        else:
+    n_needs = Counter(key for task in tasks.values() for key in task.dependencies)
+    results = {new_key: targets.get(key, key) for key, new_key in new_keys.items()}
+    n_needs.update(results.values())
+    for new_key, target in results.items():
+        if target not in tasks:
             tasks[new_key] = Alias(new_key, target)
+        elif n_needs[target] == 1:
+            tasks[new_key] = tasks.pop(target).substitute({}, key=new_key)
+        elif new_key != target:
+            tasks[new_key] = Task(new_key, _unchanged, TaskRef(target))
     return tasks | futures
