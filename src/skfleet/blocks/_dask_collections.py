@@ -61,7 +61,6 @@ from skfleet.blocks._dask_graph import (
 )
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._label_codes import LabelCodes
-from skfleet.blocks._lazy import file_nbytes
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -244,11 +243,13 @@ def dask_blocks(
         outputs.append(key)
     # From here on each block carries the tasks that it alone needs.
     dask_blocks = blocks_of_graph(graph, outputs)
-    if partitions is None:
+    if partitions is None and is_frame_collection(X):
+        from skfleet.blocks._dask_pieces import file_nbytes
+
         of_files = file_nbytes([X, *collections.values()])
         n_bytes = None if of_files is None else of_files / len(outputs)
         dask_blocks = [b._replace(n_bytes=n_bytes) for b in dask_blocks]
-    else:
+    elif partitions is not None:
         files = files if lengths is None else ""  # rows of this process are cut for whole pieces
         dask_blocks = [
             b._replace(partition=i, files=files)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ from skfleet._dask_private import (
     expressions,
     partitions_of,
 )
+from skfleet.blocks._containers import fixed_nbytes
+from skfleet.blocks._dask_graph import is_frame_collection
 from skfleet.blocks._dask_parquet import (
     READERS,
     ParquetPieces,
@@ -286,6 +288,18 @@ def n_rows_of_files(frame: Any) -> float | None:
         elif isinstance(node, DROPPING) or not isinstance(node, BY_ROWS):
             return None
     return n_rows_of_reader(*readers.values()) if len(readers) == 1 else None
+
+
+def file_nbytes(collections: Iterable[Any]) -> float | None:
+    """Return about how many bytes numbers are that are all read from Parquet files, else None."""
+    total = 0.0
+    for x in collections:
+        n_bytes = fixed_nbytes(x._meta) if is_frame_collection(x) else None
+        n_rows = None if n_bytes is None else n_rows_of_files(x)
+        if n_bytes is None or n_rows is None:
+            return None
+        total += n_bytes * n_rows
+    return total
 
 
 def _is_read_by_rows(expression: Any) -> bool:

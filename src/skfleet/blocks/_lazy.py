@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from skfleet._linalg import is_sparse
 from skfleet._typing import RowsT, Table
 from skfleet.blocks._block import BlockRef
-from skfleet.blocks._containers import is_frame, n_rows_of
+from skfleet.blocks._containers import fixed_nbytes, is_frame, n_rows_of
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._row_set import RowSet
 
@@ -77,18 +74,11 @@ def n_rows_if_known(X: Any) -> int | None:
 
 def nbytes_if_known(X: DaskRows) -> int | None:
     """Return the bytes of dense rows of a Dask collection; None where these take a look at rows."""
-    lengths, n_bytes = partition_lengths(X), row_nbytes(X)
-    return None if lengths is None or n_bytes is None else sum(lengths) * n_bytes
-
-
-def row_nbytes(X: DaskRows) -> int | None:
-    """Return the bytes of a dense row of a Dask collection; None for objects and nullable types."""
-    meta = meta_of(X)
-    dtypes = [*meta.dtypes] if is_frame(meta) and meta.ndim == 2 else [meta.dtype]
-    if is_sparse(meta) or not all(isinstance(d, np.dtype) and d.kind != "O" for d in dtypes):
+    lengths, meta = partition_lengths(X), meta_of(X)
+    n_bytes = fixed_nbytes(meta)
+    if lengths is None or n_bytes is None:
         return None
-    width = 1 if is_frame(meta) else math.prod(X.shape[1:])
-    return width * sum(dtype.itemsize for dtype in dtypes)
+    return sum(lengths) * n_bytes * (1 if is_frame(meta) else math.prod(X.shape[1:]))
 
 
 def estimated_nbytes(X: DaskRows) -> float | None:
@@ -104,15 +94,6 @@ def estimated_nbytes(X: DaskRows) -> float | None:
     n_rows = n_rows_of_files(X)
     dtypes = [*meta.dtypes] if meta.ndim == 2 else [meta.dtype]
     return None if n_rows is None else n_rows * sum(getattr(d, "itemsize", 8) for d in dtypes)
-
-
-def file_nbytes(collections: Iterable[DaskRows]) -> float | None:
-    """Return about how many bytes numbers are that are all read from Parquet files, else None."""
-    collections = list(collections)
-    if any(row_nbytes(X) is None for X in collections):
-        return None
-    sizes = [estimated_nbytes(X) for X in collections]
-    return None if None in sizes else sum(filter(None, sizes))
 
 
 def compute_chunk_sizes(*collections: DaskRows) -> list[DaskRows]:
