@@ -166,6 +166,16 @@ def test_whole_partitions_go_anywhere():
     assert places([1], {}) == [(None, (0, 0))]
 
 
+@pytest.fixture
+def no_stealing(cluster_client):
+    """An idle worker takes no piece of a file from the one that reads it."""
+    stealing = cluster_client.cluster.scheduler.extensions["stealing"]
+    cluster_client.sync(stealing.stop)
+    yield
+    cluster_client.sync(stealing.start)
+
+
+@pytest.mark.usefixtures("no_stealing")
 def test_each_pass_opens_a_file_once(tmp_path, opened, cluster_client):
     rng = np.random.default_rng(0)
     for number in range(4):
