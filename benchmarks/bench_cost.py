@@ -107,8 +107,8 @@ def finished(answer):
     """Wait until a lazy answer is in the memory of the workers."""
     parts = answer if isinstance(answer, (tuple, list)) else [answer]
     lazy = [part for part in parts if dask.is_dask_collection(part)]
-    if lazy:  # several are computed together, as they have tasks in common
-        wait(dask.persist(*lazy) if len(lazy) > 1 else lazy[0].persist())
+    if lazy:
+        wait(dask.persist(*lazy))
     return answer
 
 

@@ -121,9 +121,9 @@ def fixed_nbytes(meta: Any) -> int | None:
     """Return the bytes of a row of a frame, or of a number; None for objects and other types."""
     dtypes = [*meta.dtypes] if is_frame(meta) and meta.ndim == 2 else [meta.dtype]
     is_fixed = all(isinstance(dtype, np.dtype) and dtype.kind != "O" for dtype in dtypes)
-    return (
-        None if _linalg.is_sparse(meta) or not is_fixed else sum(dtype.itemsize for dtype in dtypes)
-    )
+    if _linalg.is_sparse(meta) or not is_fixed:
+        return None
+    return sum(dtype.itemsize for dtype in dtypes)
 
 
 def as_matrix(X: Rows, dtype: np.dtype) -> Matrix:

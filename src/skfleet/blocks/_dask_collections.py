@@ -243,10 +243,10 @@ def dask_blocks(
         outputs.append(key)
     # From here on each block carries the tasks that it alone needs.
     dask_blocks = blocks_of_graph(graph, outputs)
-    if partitions is None and is_frame_collection(X):
-        from skfleet.blocks._dask_pieces import file_nbytes
+    if partitions is None and all(map(is_frame_collection, [X, *collections.values()])):
+        from skfleet.blocks._dask_pieces import nbytes_of_numbers
 
-        of_files = file_nbytes([X, *collections.values()])
+        of_files = nbytes_of_numbers([X, *collections.values()])
         n_bytes = None if of_files is None else of_files / len(outputs)
         dask_blocks = [b._replace(n_bytes=n_bytes) for b in dask_blocks]
     elif partitions is not None:

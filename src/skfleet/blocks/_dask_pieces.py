@@ -22,7 +22,6 @@ from skfleet._dask_private import (
     partitions_of,
 )
 from skfleet.blocks._containers import fixed_nbytes
-from skfleet.blocks._dask_graph import is_frame_collection
 from skfleet.blocks._dask_parquet import (
     READERS,
     ParquetPieces,
@@ -279,27 +278,26 @@ def is_read_by_rows(frame: Any) -> bool:
     return _is_read_by_rows(frame.expr)
 
 
-def n_rows_of_files(frame: Any) -> float | None:
-    """Return an estimate of the rows of a frame that has all of some Parquet files; else None."""
+def nbytes_of_files(frame: Any) -> float | None:
+    """Return about how many bytes a frame has that has all rows of some Parquet files; else None.
+
+    Texts are taken for short.
+    """
     readers, nodes = {}, [*frame.expr.walk()]
     for node in nodes:
         if isinstance(node, READERS):
             readers[node._name] = node
         elif isinstance(node, DROPPING) or not isinstance(node, BY_ROWS):
             return None
-    return n_rows_of_reader(*readers.values()) if len(readers) == 1 else None
+    n_rows = n_rows_of_reader(*readers.values()) if len(readers) == 1 else None
+    dtypes = [*frame.dtypes] if frame.ndim == 2 else [frame.dtype]
+    return None if n_rows is None else n_rows * sum(getattr(d, "itemsize", 8) for d in dtypes)
 
 
-def file_nbytes(collections: Iterable[Any]) -> float | None:
-    """Return about how many bytes numbers are that are all read from Parquet files, else None."""
-    total = 0.0
-    for x in collections:
-        n_bytes = fixed_nbytes(x._meta) if is_frame_collection(x) else None
-        n_rows = None if n_bytes is None else n_rows_of_files(x)
-        if n_bytes is None or n_rows is None:
-            return None
-        total += n_bytes * n_rows
-    return total
+def nbytes_of_numbers(frames: Iterable[Any]) -> float | None:
+    """Return about the bytes of frames of numbers that are all read from files; else None."""
+    sizes = [None if fixed_nbytes(x._meta) is None else nbytes_of_files(x) for x in frames]
+    return None if None in sizes else sum(filter(None, sizes))
 
 
 def _is_read_by_rows(expression: Any) -> bool:

@@ -86,14 +86,11 @@ def estimated_nbytes(X: DaskRows) -> float | None:
 
     Texts are taken for short.
     """
-    meta = meta_of(X)
-    if not is_frame(meta):
+    if not is_frame(meta_of(X)):
         return None
-    from skfleet.blocks._dask_pieces import n_rows_of_files
+    from skfleet.blocks._dask_pieces import nbytes_of_files
 
-    n_rows = n_rows_of_files(X)
-    dtypes = [*meta.dtypes] if meta.ndim == 2 else [meta.dtype]
-    return None if n_rows is None else n_rows * sum(getattr(d, "itemsize", 8) for d in dtypes)
+    return nbytes_of_files(X)
 
 
 def compute_chunk_sizes(*collections: DaskRows) -> list[DaskRows]:
