@@ -189,4 +189,4 @@ def _persisted(values, n):
 
 
 def _workers():
-    return sorted(default_client().scheduler_info(n_workers=-1)["workers"])
+    return sorted(default_client().nthreads())

@@ -23,7 +23,7 @@ def local_client(n_workers, *, set_as_default=True, directory=None, **options):
 
 def persist_in_turn(client, collections):
     """Return arrays whose blocks the workers have in turn; Dask may give one all of them."""
-    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    workers = sorted(client.nthreads())
     persisted = []
     for values in collections:
         places = zip(values.blocks, cycle(workers), strict=False)

@@ -415,7 +415,7 @@ def test_a_worker_that_borrows_a_block_keeps_it_when_its_owner_lets_go(client, p
     ):
         block = held.blocks[0]
         (owner,) = client.who_has([block.X.stored])[block.X.stored.key]
-        (other,) = set(client.scheduler_info()["workers"]) - {owner}
+        (other,) = set(client.nthreads()) - {owner}
         borrowed = client.submit(_from, block, workers=[other]).result()
         paths = [path for path in _files(place) if path.stat().st_nlink == 2]
         assert len(paths) == 2, "it shares the file"

@@ -16,7 +16,7 @@ N_BLOCKS, N_ROWS = 12, 5_000
 @pytest.fixture
 def rows(cluster_client):
     """Rows of which one worker has the first eight blocks, and the other one the last four."""
-    workers = sorted(cluster_client.scheduler_info()["workers"])
+    workers = sorted(cluster_client.nthreads())
     values = np.arange(N_BLOCKS * N_ROWS * 2.0).reshape(-1, 2)
     with cluster_client.as_current():
         first = da.from_array(values[: 8 * N_ROWS], chunks=(N_ROWS, 2))

@@ -17,6 +17,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import Ridge as SklearnRidge
 
 from skfleet import Fleet, config_context
+from skfleet._cluster import scheduler_workers
 from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet.blocks import row_blocks
 from skfleet.engine._dask import _block_locations
@@ -235,7 +236,7 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
     fleet = Fleet(cpus=1, threads_per_worker=2, device_memory_limit=10**9, dashboard_address=None)
     with fleet as client:
         assert repr(fleet) == "Fleet(n_workers=3, gpu_workers=2, threads=4)"
-        info = client.scheduler_info(n_workers=-1)["workers"]
+        info = scheduler_workers(client)
         labels = {worker["name"]: worker["resources"] for worker in info.values()}
         assert labels == {"gpu-3": {"GPU": 1}, "gpu-5": {"GPU": 1}, 0: {"CPU": 2}}
         limits = {worker["name"]: worker["memory_limit"] for worker in info.values()}
@@ -259,7 +260,7 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
         visible = client.submit(os.getenv, "CUDA_VISIBLE_DEVICES", resources={"GPU": 1})
         assert visible.result() in ("3,5", "5,3")
         fleet.scale(2)
-        names = {w["name"] for w in client.scheduler_info(n_workers=-1)["workers"].values()}
+        names = {w["name"] for w in scheduler_workers(client).values()}
         assert names == {"gpu-3", "gpu-5"}
         fleet.scale(3)
         fleet.adapt(minimum=1, maximum=3)
@@ -274,7 +275,7 @@ def test_a_gpu_that_is_named_twice_has_two_workers(monkeypatch):
     monkeypatch.setattr(_gpu_workers, "find_gpus", lambda: GpuDiscovery(("0", "1")))
     fleet = Fleet(gpus=[0, 0], cpus=1, device_memory_limit=0.4, dashboard_address=None)
     with fleet as client:
-        info = client.scheduler_info(n_workers=-1)["workers"]
+        info = scheduler_workers(client)
         labels = {worker["name"]: worker["resources"] for worker in info.values()}
         assert labels == {"gpu-0": {"GPU": 1}, "gpu-0-1": {"GPU": 1}, 0: {"CPU": 1}}
         saw = {info[address]["name"]: what for address, what in client.run(_look).items()}
@@ -287,7 +288,7 @@ def test_two_workers_on_one_card():
     X, y = load_diabetes(return_X_y=True)
     rows, targets = da.from_array(X, chunks=(50, 10)), da.from_array(y, chunks=50)
     with Fleet(gpus=[0, 0], cpus=1, device_memory_limit=0.4, dashboard_address=None) as client:
-        offers = [w["resources"] for w in client.scheduler_info(n_workers=-1)["workers"].values()]
+        offers = [w["resources"] for w in scheduler_workers(client).values()]
         assert offers.count({"GPU": 1}) == 2
         model = Ridge(device="cuda").fit(rows, targets)
     np.testing.assert_allclose(model.coef_, Ridge().fit(X, y).coef_, rtol=1e-6)
@@ -385,7 +386,7 @@ def test_xgboost_is_searched_on_a_gpu():
     with Fleet(gpus=1, cpus=1, dashboard_address=None) as client:
         model = xgboost.XGBClassifier(device="cuda", n_estimators=20)
         search = GridSearchCV(model, grid, cv=3).fit(X, y)
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = scheduler_workers(client)
         assert {workers[fit.worker]["name"] for fit in search.timeline_.itertuples()} == {"gpu-0"}
     told = json.loads(search.best_estimator_.get_booster().save_config())
     assert told["learner"]["generic_param"]["device"].startswith("cuda")

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skfleet import _device, config_context
 from skfleet._array import is_not_numpy
+from skfleet._cluster import scheduler_workers
 from skfleet._device import host_to_device_transfers
 from skfleet.engine import counting
 from skfleet.estimators import BlockwiseVotingClassifier, Incremental
@@ -122,7 +123,7 @@ def test_single_precision_is_near_the_double_of_the_host(case):
 @pytest.mark.parametrize("rows", ["numpy", "dask"])
 def test_only_gpu_workers_are_given_the_rows(mixed_fleet, rows):
     given = X if rows == "numpy" else da.from_array(X, chunks=(150, 8))
-    workers = mixed_fleet.scheduler_info(n_workers=-1)["workers"]
+    workers = scheduler_workers(mixed_fleet)
     with mixed_fleet.as_current(), get_task_stream(mixed_fleet) as stream:
         LogisticRegression(device="cuda").fit(given, labels)
     ran = {(task["key"].rpartition("-")[0], task["worker"]) for task in stream.data}
@@ -200,7 +201,7 @@ def test_wrappers_train_where_their_estimator_computes(mixed_fleet, how, on_dask
     rows, y = X, labels
     if on_dask:
         rows, y = da.from_array(X, chunks=(100, 8)), da.from_array(labels, chunks=100)
-    workers = mixed_fleet.scheduler_info(n_workers=-1)["workers"]
+    workers = scheduler_workers(mixed_fleet)
     before = host_to_device_transfers.n_arrays
     if how == "voting":
         wrapper = partial(BlockwiseVotingClassifier, n_blocks=4)

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skfleet import Fleet, _device
 from skfleet._array import is_not_numpy, to_host
+from skfleet._cluster import scheduler_workers
 from skfleet._device import host_to_device_transfers, to_device
 from skfleet.engine import counting
 from skfleet.engine._gpu._cpu_models import to_cpu_estimator
@@ -42,7 +43,7 @@ def trained(cuml, monkeypatch):
 
 
 def workers_with(label, client):
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = scheduler_workers(client)
     return [address for address, worker in workers.items() if label in worker["resources"]]
 
 

@@ -16,6 +16,7 @@ from sklearn.metrics import accuracy_score
 
 from clusters import local_client
 from skfleet import Fleet
+from skfleet._cluster import scheduler_workers
 from skfleet.model_selection import (
     ASHASearchCV,
     HyperbandSearchCV,
@@ -236,8 +237,7 @@ def test_resources_decide_who_trains_a_candidate():
     labels = [{"CPU": 1}, {"GPU": 1}]
     with Fleet(n_workers=2, threads_per_worker=1, processes=False, resources=labels) as client:
         offers = {
-            worker["name"]: worker["resources"]
-            for worker in client.scheduler_info(n_workers=-1)["workers"].values()
+            worker["name"]: worker["resources"] for worker in scheduler_workers(client).values()
         }
         search = halving(
             Placed(seconds=0.01),

@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from skfleet import Fleet, _device, config_context
 from skfleet._array import is_not_numpy
+from skfleet._cluster import scheduler_workers
 from skfleet._device import host_to_device_transfers
 from skfleet.engine import device_of
 from skfleet.engine._gpu._cpu_models import to_cpu_estimator
@@ -52,7 +53,7 @@ def asked():
 
 
 def kinds_of(search, client):
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = scheduler_workers(client)
     return [next(iter(workers[fit.worker]["resources"])) for fit in search.timeline_.itertuples()]
 
 

@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import _device, config_context
+from skfleet._cluster import scheduler_workers
 from skfleet._device import host_to_device_transfers
 from skfleet.engine import counting, device_of, device_responses, run_on_gpu_worker
 from skfleet.engine._gpu._device_cache import cached_bytes
@@ -54,7 +55,7 @@ X_reg, y_reg = load_diabetes(return_X_y=True)
 
 def kinds_of(search, client):
     """Count the fits that each kind of worker made."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = scheduler_workers(client)
     used = {"CPU": 0, "GPU": 0}
     for fit in search.timeline_.itertuples():
         (label,) = workers[fit.worker]["resources"]
