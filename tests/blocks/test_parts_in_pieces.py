@@ -12,11 +12,18 @@ from sklearn.pipeline import make_pipeline
 
 from random_examples import n_examples
 from skfleet import config_context
-from skfleet.blocks import RowSet, _dask_align, _file_parts, halve_pieces, row_blocks
+from skfleet.blocks import (
+    RowSet,
+    _dask_align,
+    _file_parts,
+    halve_pieces,
+    partition_lengths,
+    row_blocks,
+)
 from skfleet.blocks._dask_pieces import is_read_by_rows
 from skfleet.blocks._dask_take import with_fewer_columns
 from skfleet.engine import counting
-from skfleet.engine._counted_rows import CountedRows
+from skfleet.engine._counted_rows import CountedRows, with_known_lengths
 from skfleet.estimators import LogisticRegression, Ridge, SimpleImputer, StandardScaler
 from skfleet.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
 
@@ -116,6 +123,16 @@ def test_searches_and_scores(files, cv):
     found, expected = in_pieces_and_whole(work)
     for got, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, want)
+
+
+def test_counted_rows_have_nothing_to_count(files):
+    frame = dd.read_parquet(files)
+    with config_context(block_bytes=4_000):
+        counted = with_known_lengths(frame[COLUMNS], frame["label"])
+        with counting() as counts:
+            again = with_known_lengths(*counted)
+    assert counts.tasks == 0
+    assert [partition_lengths(x) for x in again] == [tuple(LENGTHS)] * 2
 
 
 def test_rows_that_are_dropped_before_a_split(files):

@@ -195,7 +195,6 @@ def test_arrays_of_two_shuffles_are_refused(place):
     least_squares(*columns(frame.persist()))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("expression", ["filter", "shuffle"])
 @pytest.mark.parametrize("estimator", [Ridge(), ReferenceRidge()])
 def test_weights_and_groups_of_a_search(read, cluster_client, estimator, expression):

@@ -333,7 +333,7 @@ def fix_partitions(
         graph[key] = Task(key, partial(_count_and_encode, len(counted)), *refs)
         outputs.append(key)
     blocks = blocks_of_graph(graph, outputs)
-    if partitions is not None:
+    if blocks and partitions is not None:
         blocks = [
             block._replace(partition=i, files=files)
             for block, i in zip(blocks, partitions, strict=True)

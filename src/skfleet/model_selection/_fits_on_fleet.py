@@ -127,7 +127,7 @@ def fits_on_fleet(
             run(),
             rows_cached_on_workers(rows, run.device_cache),
             sequential_fits(n_jobs) if run.fit_in_driver else nullcontext(),
-            rows_in_memory(rows, targets) as (rows, targets),
+            rows_in_memory(rows, targets, arrays) as (rows, targets, arrays),
         ):
             arrays = {name: as_indexable(values) for name, values in arrays.items()}
             groups = arrays.pop(_GROUPS)

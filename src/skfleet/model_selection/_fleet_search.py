@@ -167,7 +167,7 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
                     run(),
                     rows_cached_on_workers(X, run.device_cache),
                     sequential_fits(self.n_jobs) if has_own_fits else nullcontext(),
-                    rows_in_memory(X, y) as (X, y),
+                    rows_in_memory(X, y, params) as (X, y, params),
                 ):
                     rows = {name: as_indexable(values) for name, values in params.items()}
                     super().fit(as_indexable(X), as_indexable(y), **rows)  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from inspect import Parameter, signature
 from typing import Any
 
@@ -22,6 +22,7 @@ from skfleet.blocks import (
     compute_together,
     is_lazy,
     meta_of,
+    n_rows_if_known,
     row_blocks,
     with_pandas_text,
 )
@@ -114,17 +115,25 @@ def place_rows(
 
 
 @contextmanager
-def rows_in_memory(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield Dask rows, and Dask targets, in the memory of workers, which many fits read.
+def rows_in_memory(
+    X: Any, y: Any, params: Mapping[str, Any]
+) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """Yield Dask rows in the memory of workers, which many fits read; y and parameters likewise.
 
-    As they are where they do not fit, or come from this process.
+    All come from one shuffle, if from any. They stay as they are where they do not fit, or come
+    from this process, or have other rows.
     """
-    if not is_lazy(X):
-        yield X, y
-        return
-    collections = [X, y] if is_lazy(y) else [X]
-    with persisted_collections(*collections) as persisted:
-        yield (*with_known_lengths(*persisted), y)[:2]
+    arrays = {"X": X, "y": y, **params}
+    n_rows = n_rows_if_known(X) if is_lazy(X) else None
+    lazy = {
+        name: values
+        for name, values in arrays.items()
+        if n_rows is not None and is_lazy(values) and n_rows_if_known(values) == n_rows
+    }
+    with persisted_collections(*lazy.values()) if lazy else nullcontext([]) as persisted:
+        if any(a is not b for a, b in zip(lazy.values(), persisted, strict=True)):
+            arrays |= zip(lazy, with_known_lengths(*persisted), strict=True)
+        yield arrays.pop("X"), arrays.pop("y"), arrays
 
 
 def may_gather(estimator: Any, scoring: Any) -> bool:
