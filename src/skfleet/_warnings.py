@@ -9,6 +9,8 @@ import warnings
 from contextlib import ContextDecorator
 from types import FrameType
 
+from sklearn.exceptions import ConvergenceWarning
+
 # Frames of these packages are skipped.
 _LIBRARIES = (
     "asyncio", "concurrent", "contextlib", "dask", "distributed", "functools", "joblib", "skfleet",
@@ -88,8 +90,14 @@ class IgnoredWarnings(ContextDecorator):
 
 # of any kind
 _ALL_WARNINGS = IgnoredWarnings(Warning)
+_CONVERGENCE_WARNINGS = IgnoredWarnings(ConvergenceWarning)
 
 
 def without_warnings() -> IgnoredWarnings:
     """Suppress the warnings of calls on rows that are not the user's, or that tasks raise again."""
     return _ALL_WARNINGS
+
+
+def without_convergence_warnings() -> IgnoredWarnings:
+    """Suppress the warnings of scikit-learn's solvers where ours judges whether it converged."""
+    return _CONVERGENCE_WARNINGS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -31,7 +30,7 @@ from skfleet._validation import (
     warn_of_names,
     without_name_warnings,
 )
-from skfleet._warnings import IgnoredWarnings
+from skfleet._warnings import IgnoredWarnings, without_warnings
 from skfleet.blocks import (
     Block,
     RowBlocks,
@@ -202,8 +201,7 @@ class BlockwiseEstimator(FitProgressMixin, DocumentationLink):
     def _check_takes_sparse(self, meta: Any) -> None:
         """Raise what scikit-learn raises for sparse rows that it does not take."""
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with without_warnings():
                 unfitted = clone_without_callbacks(self._without_local_params())
                 unfitted.fit(artificial_rows(meta)[:1], [0])
         except (TypeError, ValueError) as error:

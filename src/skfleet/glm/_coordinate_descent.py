@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -11,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import sklearn
 from scipy import linalg
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
 
+from skfleet._warnings import without_convergence_warnings
 from skfleet.glm._dense_solvers import (
     equilibrate,
     rank_tolerance,
@@ -233,8 +232,7 @@ def _descend(
     # Without its checks, which would look at the products again for each alpha.
     design, target = np.asfortranarray(design), np.ascontiguousarray(target)
     unchecked = sklearn.config_context(skip_parameter_validation=True)
-    with unchecked, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # judged by the caller
+    with unchecked, without_convergence_warnings():  # judged by the caller
         _, coefs, gaps, n_iters = enet_path(
             design,
             target,

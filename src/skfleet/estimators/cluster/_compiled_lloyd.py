@@ -7,13 +7,12 @@ from contextlib import nullcontext
 import numpy as np
 import sklearn
 from sklearn.cluster import KMeans as SklearnKMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from skfleet._array import FLOAT64, is_not_numpy
 from skfleet._config import get_config
 from skfleet._linalg import with_int32_indices
 from skfleet._validation import check_total_weight
-from skfleet._warnings import IgnoredWarnings
+from skfleet._warnings import without_convergence_warnings
 from skfleet.blocks import Block, RowBlocks, as_numeric, open_block
 from skfleet.engine import limit_threadpools, log_pass
 from skfleet.estimators.cluster._reductions import host_weights
@@ -22,8 +21,6 @@ from skfleet.estimators.cluster._reductions import host_weights
 MAX_BYTES = 2**26
 # Iterations on fewer rows are over before other threads have begun.
 MIN_ROWS_OF_THREADS = 2048
-# Of empty clusters the caller warns.
-_CONVERGENCE = IgnoredWarnings(ConvergenceWarning)
 
 
 def compiled_block(rows: RowBlocks) -> Block | None:
@@ -60,7 +57,7 @@ def compiled_iterations(
     with (
         limit_threadpools(1) if one_thread else nullcontext(),
         sklearn.config_context(assume_finite=True, skip_parameter_validation=True),
-        _CONVERGENCE,
+        without_convergence_warnings(),  # the caller warns of empty clusters
     ):
         model.fit(X if mean is None else X - mean, sample_weight=weight)
     for _ in range(model.n_iter_):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.cluster import KMeans as SklearnKMeans
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
 from skfleet._linalg import is_sparse
+from skfleet._warnings import without_convergence_warnings
 from skfleet.blocks import RowBlocks, combine_k_smallest
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._column_statistics import Moments
@@ -151,8 +150,7 @@ class CentroidInit:
         options = {"n_init": n_init, "max_iter": max_iter, "random_state": self.rng}
         model = SklearnKMeans(k, init=init, **options)
         # An initialisation need not converge.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with without_convergence_warnings():
             return model.fit(X, sample_weight=weight).cluster_centers_.astype(np.float64)
 
     def _refine_on_sample(self, centers: np.ndarray, max_iter: int) -> np.ndarray:

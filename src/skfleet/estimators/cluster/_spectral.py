@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,6 @@ from scipy import linalg
 from sklearn.base import ClusterMixin
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.cluster import SpectralClustering as SklearnSpectralClustering
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
@@ -23,7 +21,7 @@ from skfleet._linalg import group_sums
 from skfleet._sklearn_private import discretize
 from skfleet._typing import RandomState, Rows, Values
 from skfleet._validation import check_in_interval, check_option, check_positive_int
-from skfleet._warnings import warn
+from skfleet._warnings import warn, without_convergence_warnings
 from skfleet.blocks import RowBlocks, SampledRows, combine_k_smallest, is_lazy
 from skfleet.engine import (
     Engine,
@@ -298,8 +296,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
             return self._label_rows(X, label, rotated)
         start = SklearnKMeans(self.n_clusters, n_init=self.n_init, random_state=rng)
         # Starts need not converge, and k-means over all rows warns of clusters without rows.
-        with warnings.catch_warnings(), limit_threadpools(1):
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with without_convergence_warnings(), limit_threadpools(1):
             centers = start.fit(of_landmarks).cluster_centers_
         width = of_landmarks.shape[1]
         names = [f"spectralclustering{i}" for i in range(width)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -13,6 +12,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._fall_back import fall_back
+from skfleet._warnings import without_warnings
 from skfleet.blocks import Block, artificial_rows, slice_rows
 from skfleet.engine import NamedCall, Passes, Reduction
 from skfleet.estimators._fleet_estimator import check_columns
@@ -48,11 +48,10 @@ def fit_alike(transformer: Any, meta: Any) -> Passes:
 
 def _learns(transformer: Any, rows: Any) -> bool:
     """Return whether fits on two rows and on one differ; False where they fail."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with fall_back("whether a transformer learns is known by a pass, not by artificial rows"):
-            one, two = (_fit(transformer, Block(rows), n_rows) for n_rows in (1, 2))
-            return one.state != two.state
+    told = "whether a transformer learns is known by a pass, not by artificial rows"
+    with without_warnings(), fall_back(told):
+        one, two = (_fit(transformer, Block(rows), n_rows) for n_rows in (1, 2))
+        return one.state != two.state
     return False
 
 

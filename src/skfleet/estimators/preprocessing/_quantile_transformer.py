@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from operator import or_
 from typing import Any
 
@@ -14,6 +13,7 @@ from sklearn.utils import check_random_state, resample
 from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 
 from skfleet._linalg import is_sparse
+from skfleet._warnings import without_warnings
 from skfleet.blocks import Block
 from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
 from skfleet.estimators._blockwise import (
@@ -58,8 +58,7 @@ class QuantileTransformer(BlockwiseTransformer, preprocessing.QuantileTransforme
 
     def _fit_passes(self, meta: Any) -> Passes:
         name, columns_of = f"fit-{type(self).__name__}", clone(self)._columns
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with without_warnings():
             stock_estimator(self).fit(np.zeros((1, 1)))  # raises for too many quantiles
         fitted = stock_estimator(self, subsample=None)
         if self.subsample is None:

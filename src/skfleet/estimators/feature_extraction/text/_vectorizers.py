@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Set
 from numbers import Integral
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from sklearn.feature_extraction import text
 
 from skfleet._validation import is_numeric
+from skfleet._warnings import without_warnings
 from skfleet.blocks import Block, as_collection, check_rows, meta_of
 from skfleet.engine import Passes, add
 from skfleet.estimators._blockwise import blockwise, stock_estimator
@@ -62,8 +62,7 @@ class TextVectorizer(ItemTransformer):
         self._check_meta(meta_of(X), reset=False)
         # no document is loaded or invented that the user's own functions would have to take
         plain = copy.copy(self).set_params(**_PLAIN_TEXT)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with without_warnings():
             example = plain.transform([""])
         vars(self).update({k: v for k, v in vars(plain).items() if k.endswith("vocabulary_")})
         return call_transform(self, self._task_model(), "transform", X, None, example)
@@ -200,8 +199,7 @@ class VocabularyFit(TextVectorizer):
         """Set the attributes of a fit with this vocabulary, by one of scikit-learn's own."""
         params = self.get_params()
         stock = stock_estimator(self, **{**_PLAIN_TEXT, "vocabulary": vocabulary})
-        with warnings.catch_warnings(), np.errstate(divide="ignore"):
-            warnings.simplefilter("ignore")
+        with without_warnings(), np.errstate(divide="ignore"):
             fitted = vars(stock.fit([""]))
         vars(self).update({name: x for name, x in fitted.items() if name not in params})
 
