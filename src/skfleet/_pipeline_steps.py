@@ -36,6 +36,12 @@ def takes_dask_rows(estimator: Any) -> bool:
     return n_blockwise_steps(estimator) == n_steps_of(estimator)
 
 
+def has_processes(estimator: Any) -> bool:
+    """Return whether an estimator, or one inside, is fitted by processes on all machines."""
+    inner = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
+    return any(getattr(value, "_has_processes", False) for value in (estimator, *inner))
+
+
 def _is_blockwise(step: Any) -> bool:
     """Return whether a step of a pipeline is of this library, and so is fitted on Dask rows."""
     if step is None or step == "passthrough":

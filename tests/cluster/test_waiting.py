@@ -3,6 +3,8 @@
 import gc
 import threading
 import time
+from contextvars import copy_context
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +12,7 @@ from distributed import Client, Event, KilledWorker
 from distributed.client import FutureCancelledError
 
 from skfleet import config_context
-from skfleet._cluster import _wait
+from skfleet._cluster import _wait, interruptible_waits
 from skfleet._cluster._wait import MEMORY_TOPIC, completed, death_error, gather
 from skfleet._joblib._parallel_call import CallBatch, ParallelCall
 from skfleet.engine._dask._engine import DaskEngine
@@ -189,3 +191,35 @@ def test_interrupted_wait_leaves_no_errors(cluster_client, monkeypatch, caplog):
     del tasks
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+def test_waits_of_other_threads_are_interrupted(client):
+    gate = _gates["interrupted"] = threading.Event()
+    raised, waits_of_others = [], []
+
+    def wait_for(task):
+        try:
+            gather(client, [task])
+        except KeyboardInterrupt:
+            raised.append(task)
+
+    with interruptible_waits() as waits:
+        assert gather(client, client.map(abs, [-3, 2])) == [3, 2]
+        tasks = [client.submit(wait, "interrupted", pure=False) for _ in range(2)]
+        threads = [Thread(target=copy_context().run, args=(wait_for, task)) for task in tasks]
+        for thread in threads:
+            thread.start()
+        elsewhere = Thread(target=lambda: waits_of_others.append(gather(client, tasks)))
+        elsewhere.start()  # in a context of its own
+        time.sleep(0.1)
+        waits.interrupt()
+        for thread in threads:
+            thread.join(5)
+        assert set(raised) == set(tasks)
+        with pytest.raises(KeyboardInterrupt):  # nor does another wait begin
+            gather(client, tasks)
+    assert not gate.is_set()
+    gate.set()
+    elsewhere.join(5)
+    assert waits_of_others == [[None, None]]
+    assert gather(client, tasks) == [None, None]

@@ -1,5 +1,11 @@
 """What a search leaves behind when Ctrl-C ends it before all candidates have been scored."""
 
+import signal
+import sys
+import threading
+import time
+from unittest.mock import patch
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -8,7 +14,9 @@ from sklearn import model_selection
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
 
+from skfleet.engine._dask._engine import DaskEngine
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV
+from skfleet.model_selection._dispatch._routes import _on_blocks
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 y = X[:, 0]
@@ -18,9 +26,9 @@ GRID = {"p": [1.0, 0.5, 0.7, 0.1, 0.2]}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _client():
-    with Client(n_workers=1, processes=False, dashboard_address=":0"):
-        yield
+def client():
+    with Client(n_workers=1, processes=False, dashboard_address=":0") as client:
+        yield client
 
 
 class Scaled(RegressorMixin, BaseEstimator):
@@ -46,11 +54,43 @@ class Scaled(RegressorMixin, BaseEstimator):
         return self.p * np.asarray(X)[:, 0]
 
 
+class Waits:
+    """What the fits of `Stuck` wait for, and show; reached by its name, so that none is pickled."""
+
+    def __init__(self):
+        self.gate, self.n_done, self.task = threading.Event(), threading.Semaphore(0), None
+
+
+WAITS, MODULE = Waits(), __name__
+WAITS.gate.set()  # outside of the test no task waits
+
+
+def wait_for_gate():
+    WAITS.gate.wait(20)
+
+
+class Stuck(Scaled):
+    """Fitted in the driver as well; without a positive p it waits for a task that does not end."""
+
+    __module__ = "skfleet.of_this_test"
+
+    def fit(self, X, y):
+        if self.p <= 0:
+            waits, engine = sys.modules[MODULE].WAITS, DaskEngine(Client.current())
+            waits.task = engine.submit(sys.modules[MODULE].wait_for_gate)
+            engine.gather([waits.task])
+        return self
+
+    def predict(self, X):
+        sys.modules[MODULE].WAITS.n_done.release()
+        return super().predict(X)
+
+
 def interrupted(search, after):
-    """Fit a search; Ctrl-C is pressed in the fit after so many."""
+    """Fit a search, one fit after the other; Ctrl-C is pressed in the fit after so many."""
     Scaled.n_left = after
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with patch.object(_on_blocks, "N_AT_ONCE", 1), pytest.raises(KeyboardInterrupt):
             search.fit(ROWS, y)
     finally:
         Scaled.n_left = np.inf
@@ -130,3 +170,39 @@ def test_halving_chooses_among_those_that_had_as_much(after, n_results):
     interrupted(search, after)
     assert search.cv_results_["iter"].tolist() == ([0] * 5 + [1] * 3)[:n_results]
     assert search.best_params_["p"] == 0.7
+
+
+@pytest.mark.parametrize("n_done", [0, 1, 2])
+def test_ctrl_c_ends_all_fits_at_once_and_keeps_what_is_done(monkeypatch, n_done):
+    """Beside the fit that waits for a task others are done, which are in the results."""
+    waits, deadline = Waits(), time.monotonic() + 30
+    monkeypatch.setattr(sys.modules[__name__], "WAITS", waits)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt():
+        for _ in range(n_done):
+            waits.n_done.acquire(timeout=30)
+        while waits.task is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)  # for the scores of those that are done
+        if waits.task is not None:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    grid = {"p": [[0.0, -1.0, -2.0], [1.0, 0.0, -1.0], [1.0, 0.5, 0.0]][n_done]}
+    search = GridSearchCV(Stuck(), grid, cv=[(np.arange(40), np.arange(40, 60))])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            search.fit(ROWS, y)
+        for fit in threading.enumerate():
+            if fit.name.startswith("skfleet-local-fit"):
+                fit.join(5)
+                assert not fit.is_alive()
+        assert not waits.gate.is_set()
+        assert waits.task.status == "cancelled"
+        assert len(getattr(search, "cv_results_", {"params": []})["params"]) == n_done
+    finally:
+        signal.signal(signal.SIGINT, before)
+        waits.gate.set()
+        thread.join(30)

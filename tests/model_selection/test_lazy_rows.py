@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from clusters import local_client
-from skfleet.engine import counting
+from skfleet.engine import _select, counting
 from skfleet.estimators import PCA, ElasticNet, KMeans, Lasso, LinearRegression, Ridge
 from skfleet.estimators import LogisticRegression as OurLogisticRegression
 from skfleet.estimators.preprocessing import StandardScaler as OurStandardScaler
@@ -221,11 +221,16 @@ def test_one_job_fits_in_this_process(kind, last):
     assert ours.best_estimator_.n_features_in_ == 8
 
 
-@pytest.mark.parametrize(("n_blocks", "n_at_once"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize(
+    ("n_blocks", "n_jobs", "mebibytes", "n_at_once"),
+    [(1, None, 0, 2), (2, None, 0, 1), (2, None, 1, 3), (2, 2, 1, 2)],
+    ids=["one block", "two blocks", "short passes", "two jobs"],
+)
 @pytest.mark.parametrize("in_pipeline", [True, False], ids=["pipeline", "alone"])
 def test_fits_that_leave_workers_idle_are_made_at_once(
-    monkeypatch, n_blocks, n_at_once, in_pipeline
+    monkeypatch, n_blocks, n_jobs, mebibytes, n_at_once, in_pipeline
 ):
+    monkeypatch.setattr(_select, "SHORT_PASS_BYTES", mebibytes * 2**20)
     running, most, lock, fit = 0, 0, Lock(), OurLogisticRegression.fit
     meeting = Barrier(n_at_once)
 
@@ -244,14 +249,14 @@ def test_fits_that_leave_workers_idle_are_made_at_once(
     model = Pipeline([("model", OurLogisticRegression(tol=1e-10))])
     if in_pipeline:
         model.steps.insert(0, ("scale", OurStandardScaler()))
-    grid, params = {"model__C": [0.1, 1.0]}, {"cv": 2, "refit": False}
+    grid, params = {"model__C": [0.01, 0.1, 1.0, 2.0, 3.0, 10.0]}, {"cv": 2, "refit": False}
     rows = da.from_array(X, chunks=(600 // n_blocks, 8))
     with counting() as counts:
-        ours = GridSearchCV(model, grid, **params).fit(rows, labels)
+        ours = GridSearchCV(model, grid, n_jobs=n_jobs, **params).fit(rows, labels)
     assert most == n_at_once
     assert counts.passes > 4
     other = reference.GridSearchCV(
-        theirs.LogisticRegression(tol=1e-10), {"C": [0.1, 1.0]}, **params
+        theirs.LogisticRegression(tol=1e-10), {"C": grid["model__C"]}, **params
     )
     scaled = StandardScaler().fit_transform(X) if in_pipeline else X
     np.testing.assert_allclose(

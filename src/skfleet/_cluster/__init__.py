@@ -20,6 +20,7 @@ from skfleet._cluster._client import (
     worker_resources,
 )
 from skfleet._cluster._client_state import WorkerInfo, state_of
+from skfleet._cluster._interrupts import interruptible_waits
 from skfleet._cluster._memory import least_thread_memory, worker_memory
 from skfleet._cluster._wait import (
     MEMORY_TOPIC,
@@ -47,6 +48,7 @@ __all__ = [
     "gather",
     "has_dashboard",
     "host_identity",
+    "interruptible_waits",
     "is_cancelled",
     "least_thread_memory",
     "n_workers_planned",

@@ -15,6 +15,7 @@ from distributed import Client, Future, KilledWorker, futures_of
 
 from skfleet._cluster._client import address_of, check_running, scheduler_workers
 from skfleet._cluster._client_state import WorkerInfo
+from skfleet._cluster._interrupts import next_result
 from skfleet._config import get_config
 from skfleet.exceptions import FleetError, NoWorkersError, WorkerMemoryError
 
@@ -119,7 +120,10 @@ def compute_graph(client: Client, graph: object, keys: object, **options: object
 def completed(
     client: Client, tasks: Sequence[Future], has_workers: HasWorkers = bool
 ) -> Iterator[Future]:
-    """Yield tasks as they complete; raise NoWorkersError as `gather` does."""
+    """Yield tasks as they complete; raise NoWorkersError as `gather` does.
+
+    An interruption of `interruptible_waits` ends it.
+    """
     check = _WorkerCheck(client, has_workers)
     done: queue.SimpleQueue[Future] = queue.SimpleQueue()
     for task in tasks:
@@ -127,7 +131,7 @@ def completed(
     for _ in tasks:
         while True:
             try:
-                task = done.get(timeout=CHECK_SECONDS)
+                task = next_result(done, CHECK_SECONDS)
                 break
             except queue.Empty:
                 check()

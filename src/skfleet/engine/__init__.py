@@ -69,6 +69,7 @@ from skfleet.engine._select import (
     engine_for,
     fleet_engine,
     gpu_engine,
+    have_short_passes,
     persisted_collections,
     training_engine,
 )
@@ -164,6 +165,7 @@ __all__ = [
     "fold",
     "gather_rows",
     "gpu_engine",
+    "have_short_passes",
     "identity",
     "in_own_partitions",
     "is_fit_placed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,15 +13,18 @@ from typing import Any
 from skfleet._array import is_not_numpy
 from skfleet._config import config_context, get_config
 from skfleet._device import device_library
-from skfleet._typing import RowsT
+from skfleet._typing import Rows, RowsT
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import device_of
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._probe import estimate_nbytes
 from skfleet.engine._protocol import Engine
-from skfleet.engine._resources import offers_gpu, resources_for_device
+from skfleet.engine._resources import ANY_WORKER, offers_gpu, resources_for_device
 from skfleet.engine._small_rows import leave_if_small
+
+# Of rows for each thread: a pass over 80 MB, 40 ms long, waits a third of that for messages.
+SHORT_PASS_BYTES = 256 * 2**20
 
 
 def engine_for(rows: RowBlocks, estimator: object = None) -> Engine:
@@ -124,6 +128,14 @@ def gpu_engine() -> Engine | None:
     if has_device and not offers_gpu(worker.get("resources") or {} for worker in workers):
         return None
     return fleet_engine(client)
+
+
+def have_short_passes(X: Rows) -> bool:
+    """Return whether workers have Dask rows in memory, so few that a pass is largely messages."""
+    rows = row_blocks(X, dtype=None)
+    engine = engine_for(rows)
+    n_bytes = engine.resident_nbytes(rows) or math.inf
+    return n_bytes <= SHORT_PASS_BYTES * engine.count_slots(ANY_WORKER)
 
 
 @contextmanager

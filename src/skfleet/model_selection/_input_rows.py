@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import Any
 
@@ -130,7 +130,10 @@ def rows_in_memory(
         for name, values in arrays.items()
         if n_rows is not None and is_lazy(values) and n_rows_if_known(values) == n_rows
     }
-    with persisted_collections(*lazy.values()) if lazy else nullcontext([]) as persisted:
+    if not lazy:
+        yield X, y, dict(params)
+        return
+    with persisted_collections(*lazy.values()) as persisted:
         if any(a is not b for a, b in zip(lazy.values(), persisted, strict=True)):
             arrays |= zip(lazy, with_known_lengths(*persisted), strict=True)
         yield arrays.pop("X"), arrays.pop("y"), arrays

@@ -64,6 +64,7 @@ class BoostedEstimator(DocumentationLink):
 
     # The library, by the name of its package.
     _library: str
+    _has_processes = True
 
     @classmethod
     def _library_class(cls) -> Any:

@@ -48,8 +48,8 @@ def fit_alike(transformer: Any, meta: Any) -> Passes:
 
 def _learns(transformer: Any, rows: Any) -> bool:
     """Return whether fits on two rows and on one differ; False where they fail."""
-    told = "whether a transformer learns is known by a pass, not by artificial rows"
-    with without_warnings(), fall_back(told):
+    consequence = "whether a transformer learns is known by a pass, not by artificial rows"
+    with without_warnings(), fall_back(consequence):
         one, two = (_fit(transformer, Block(rows), n_rows) for n_rows in (1, 2))
         return one.state != two.state
     return False

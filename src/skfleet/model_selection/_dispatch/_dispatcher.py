@@ -86,6 +86,7 @@ class FitDispatcher:
             self._requests,
             self._lock,
             n_slots=self._on_workers.n_host_slots,
+            bounded=self._on_workers.bounded,
             send_gathered=self._send_gathered,
         )
         self._closed_form = ClosedFormScores(

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import groupby
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.base import clone
 
+from skfleet._cluster import interruptible_waits
 from skfleet._fall_back import fall_back
 from skfleet._joblib import BatchResult
-from skfleet._pipeline_steps import last_step
+from skfleet._pipeline_steps import has_processes, last_step
 from skfleet.blocks import is_lazy, partition_lengths
-from skfleet.engine import is_part_small, persisted_collections
+from skfleet.engine import have_short_passes, is_part_small, persisted_collections
 from skfleet.model_selection._dispatch._gathered_rows import GatheredRows
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._routes._route import Outcome
@@ -30,6 +31,11 @@ from skfleet.model_selection._paths._execution import FitOrigin
 
 if TYPE_CHECKING:
     from skfleet.estimators.pipeline import DividedPipeline, FirstSteps
+
+# Fits whose passes overlap: while one waits for an answer, workers are at those of the others.
+N_AT_ONCE = 3
+# Within which a fit that waits for tasks has ended after an interruption.
+INTERRUPT_SECONDS = 1.0
 
 
 class _Group(NamedTuple):
@@ -44,13 +50,14 @@ class _Group(NamedTuple):
 
 
 class FitsOnBlocks:
-    """Fits on rows of Dask, which this process makes one after the other.
+    """Fits on rows of Dask, which this process makes one after the other, or a few at once.
 
     Those with equal first steps on the same split follow one another. These steps are fitted once,
     and the rows that they prepare stay in the workers' memory meanwhile, where they fit. Other
     steps than this library's are fitted by workers, on prepared rows that come to this process, and
     so is all on a split of few rows.
-    ``send_gathered`` sends such fits; ``n_slots`` returns how many fits workers may run at once.
+    ``send_gathered`` sends such fits; ``n_slots`` returns how many fits workers may run at once,
+    ``bounded`` a number of fits, or as many as ``n_jobs`` allows.
     """
 
     def __init__(
@@ -60,10 +67,11 @@ class FitsOnBlocks:
         lock: AbstractContextManager[Any],
         *,
         n_slots: Callable[[], int],
+        bounded: Callable[[int], int],
         send_gathered: Callable[[Sequence[FitRequest]], object],
     ) -> None:
         self._context, self._requests, self._lock = context, requests, lock
-        self._n_slots, self._send_gathered = n_slots, send_gathered
+        self._n_slots, self._bounded, self._send_gathered = n_slots, bounded, send_gathered
         self._starter: int | None = None  # the thread that makes the fits
         self._fits: deque[FitRequest] = deque()  # on Dask rows
         self._to_gather: deque[list[FitRequest]] = deque()  # on rows that come to this process
@@ -71,6 +79,7 @@ class FitsOnBlocks:
         self._first_steps: dict[int, FirstSteps] = {}
         self._group: _Group | None = None
         self._persisted = ExitStack()
+        self._have_short_passes: dict[int, bool] = {}  # by job
         self._is_planned = True
         self._gathered: list[list[FitRequest]] = []  # fits under way, by their rows
         self._was_notified, self._has_failed = threading.Condition(), False
@@ -167,9 +176,10 @@ class FitsOnBlocks:
                 self._close_group()
                 return None
             fits = self._take()
-            for fit, result in zip(fits, self._run_all(fits), strict=True):
-                results[fit] = result
-                self._pipelines.pop(fit, None)
+            self._run_all(fits, results)
+        results = results.copy()  # fits that go on after an interruption may still add theirs
+        for fit in results:
+            self._pipelines.pop(fit, None)
         self._fits.extend(fit for fit in fits if fit not in results)
         outcomes = []
         for fit, result in results.items():
@@ -186,9 +196,8 @@ class FitsOnBlocks:
         """Take the fits that are made next: several at once where one leaves workers idle."""
         fits = [self._fits.popleft()]
         pipeline, key = self._pipelines.get(fits[0]), self._key(fits[0])
-        n_blocks = max(1, len(partition_lengths(self._requests.jobs[fits[0].job].X) or ()))
-        # A fit keeps as many workers busy as its rows have blocks.
-        while self._fits and len(fits) < self._n_slots() // n_blocks:
+        n_at_once = self._n_at_once(fits[0])
+        while self._fits and len(fits) < n_at_once:
             following = self._fits[0]
             is_whole = pipeline is None and following not in self._pipelines
             if not is_whole and self._key(following) != key:
@@ -196,21 +205,45 @@ class FitsOnBlocks:
             fits.append(self._fits.popleft())
         return fits
 
-    def _run_all(self, fits: Sequence[FitRequest]) -> Iterator[dict[str, Any] | Exception]:
-        """Yield the results, or errors, of fits that are made at once."""
+    def _n_at_once(self, fit: FitRequest) -> int:
+        """Return how many fits like this one keep the workers busy."""
+        job = self._requests.jobs[fit.job]
+        if has_processes(job.estimators[fit.call.estimator]):
+            return 1
+        # One fit is on as many workers as its rows have blocks, and not while its messages travel.
+        n_blocks = max(1, len(partition_lengths(job.X) or ()))
+        if fit.job not in self._have_short_passes:
+            self._have_short_passes[fit.job] = have_short_passes(job.X)
+        n_overlapping = self._bounded(N_AT_ONCE) if self._have_short_passes[fit.job] else 1
+        return max(self._n_slots() // n_blocks, n_overlapping)
+
+    def _run_all(
+        self, fits: Sequence[FitRequest], results: dict[FitRequest, dict[str, Any] | Exception]
+    ) -> None:
+        """Make fits at once, and add their results, or errors, as they come."""
         pipeline = self._pipelines.get(fits[0])
         group = None if pipeline is None else self._group_of(fits, pipeline)
+
+        def run(fit: FitRequest) -> None:
+            results[fit] = self._run(fit, group)
+
         if len(fits) == 1:
-            yield self._run(fits[0], group)
+            run(fits[0])
             return
         pool = ThreadPoolExecutor(len(fits), thread_name_prefix="skfleet-local-fit")
-        try:
+        with interruptible_waits() as waits:
             # A context can be entered by one thread at a time.
             copy = contextvars.copy_context
-            futures = [pool.submit(copy().run, self._run, fit, group) for fit in fits]
-            yield from (future.result() for future in futures)
-        finally:
-            pool.shutdown(wait=False)
+            futures = [pool.submit(copy().run, run, fit) for fit in fits]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                waits.interrupt()  # and what does not wait ends where it next would
+                wait(futures, timeout=INTERRUPT_SECONDS)
+                raise
+            finally:
+                pool.shutdown(wait=False)
 
     # 1. Divide each pipeline in its first steps and the others.
     # 2. Order the fits by split and first steps, and separate those on gathered rows. With a time

@@ -104,7 +104,7 @@ class FitsOnWorkers:
 
     def n_host_slots(self) -> int:
         """Return how many fits that need no GPU may run at once, as the fleet is now."""
-        return self._bounded(len(self.host_addresses()))
+        return self.bounded(len(self.host_addresses()))
 
     # -- the route ---------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class FitsOnWorkers:
                 n_slots = len(self._addresses(device))
             if n_slots:
                 with self._lock:
-                    scheduler.n_slots = self._bounded(n_slots)
+                    scheduler.n_slots = self.bounded(n_slots)
         self._counted_at = time.monotonic()
 
     def _new_scheduler(self, device: str) -> FitScheduler:
@@ -259,15 +259,16 @@ class FitsOnWorkers:
         self._initial_workers[device] = iter(addresses)
         # A batch that is queued behind another one would begin when the time budget is over.
         may_queue = self._context.seconds_left is None
-        return FitScheduler(self._bounded(len(addresses)), self._limit, may_queue=may_queue)
+        return FitScheduler(self.bounded(len(addresses)), self._limit, may_queue=may_queue)
 
     def _addresses(self, device: str) -> Sequence[str]:
         """Return the worker of each slot for fits on a device that may be in use."""
         addresses = self._slot_addresses(device)
         return addresses if self._memory is None else self._memory.allowed(addresses)
 
-    def _bounded(self, n_slots: int) -> int:
-        return n_slots if self._limit is None else min(self._limit, n_slots)
+    def bounded(self, n_fits: int) -> int:
+        """Return a number of fits at once, or as many as `n_jobs` allows."""
+        return n_fits if self._limit is None else min(self._limit, n_fits)
 
     def _plan_memory(self) -> None:
         """Bound the fits at a time by the memory of the workers, or raise, before the first fit.
@@ -295,7 +296,7 @@ class FitsOnWorkers:
             )
             if plan.is_bounded:
                 allowed = self._addresses("cpu")
-                scheduler.bound(self._bounded(len(allowed)))
+                scheduler.bound(self.bounded(len(allowed)))
                 self._initial_workers["cpu"] = iter(allowed)
 
     # -- the time left -----------------------------------------------------------------------------
