@@ -1,11 +1,13 @@
 """Parts of splits of Parquet files are read in pieces, as the files are, with the same answers."""
 
+import pickle
 from collections import OrderedDict
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from distributed import get_task_stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.pipeline import make_pipeline
@@ -223,3 +225,17 @@ def test_rows_are_counted_where_pieces_have_been_halved(files, monkeypatch, clus
         assert halve_pieces(list(row_blocks(frame[COLUMNS]).blocks)) == 2
         rows = CountedRows([frame[COLUMNS]], [])
         assert rows.lengths == [tuple(LENGTHS)]
+
+
+def test_lengths_of_parts_are_known_without_a_task(files, cluster_client):
+    frame = dd.read_parquet(files)
+    with cluster_client.as_current():
+        parts = train_test_split(frame[COLUMNS], frame["y"], random_state=0)
+        with get_task_stream(cluster_client) as stream:
+            lengths = [len(part) for part in parts]
+    assert lengths == [2250, 750, 2250, 750]
+    assert stream.data == []
+    for part in parts:
+        assert repr(part).startswith(f"Dask {'Series' if part.ndim == 1 else 'DataFrame'} Struct")
+        assert len(pickle.loads(pickle.dumps(part)).compute()) == len(part)
+        assert len(part[part["a"] > 0] if part.ndim > 1 else part[part > 0]) < len(part)

@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import dask.array as da
+import dask.dataframe as dd
 from dask.base import tokenize
 from dask.core import flatten
 from dask.dataframe.dask_expr import new_collection
@@ -113,7 +114,24 @@ def _take_of_array(X: Any, chosen: Sequence[int], cuts: Sequence[BlockRows]) -> 
 
 def _take_of_frame(X: Any, chosen: Sequence[int], cuts: Sequence[BlockRows], token: str) -> Any:
     rows = TakeRows(X.expr, list(chosen), list(cuts))
-    return new_collection(AlignedPart(rows, SplitRoot(tokenize(token, cuts), len(chosen))))
+    part = new_collection(AlignedPart(rows, SplitRoot(tokenize(token, cuts), len(chosen))))
+    counted = {dd.DataFrame: DataFrame, dd.Series: Series}.get(type(part))
+    return part if counted is None else counted(part.expr)
+
+
+# scikit-learn asks each part of a split for its length; Dask sends the scheduler a task for that.
+class DataFrame(dd.DataFrame):
+    """Rows of a DataFrame whose number is known."""
+
+    def __len__(self) -> int:
+        return sum(lengths_of_part(self))
+
+
+class Series(dd.Series):
+    """Values of a Series whose number is known."""
+
+    def __len__(self) -> int:
+        return sum(lengths_of_part(self))
 
 
 def lengths_of_part(part: Any) -> tuple[int, ...]:
