@@ -63,7 +63,7 @@ def graph_of_frames(
     keys: list[list[Any]] = []
     if frames or sources:
         expression = optimized_together(
-            [*frames, *sources], fuse=True, is_tuned=not sources, method=method
+            [*frames, *sources], with_own_keys=True, is_tuned=not sources, method=method
         )
         graph |= expression.__dask_graph__()
         keys = [list(partition_keys) for partition_keys in expression.__dask_keys__()]
@@ -99,7 +99,7 @@ def optimize_frames(
 
     if not frames:
         return []
-    optimized = optimized_together(frames, fuse=False, is_tuned=is_tuned, method=method).operands
+    optimized = optimized_together(frames, is_tuned=is_tuned, method=method).operands
     return with_fixed_partitions(optimized)
 
 
@@ -111,7 +111,7 @@ def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph
     frames = [x if is_frame_collection(x) else layers[x.name].frame for x in collections]
     if not has_large_files(frames, piece_bytes):
         return None
-    whole = optimized_together(without_joins(frames), fuse=False, is_tuned=False)
+    whole = optimized_together(without_joins(frames), is_tuned=False)
     expression, partitions = in_pieces(whole, piece_bytes)
     if partitions is None:
         return None
@@ -119,7 +119,6 @@ def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph
     taken = [lengths_of_pieces(x) for x in expression.operands]
     has_lengths = [known_lengths(x) is not None for x in collections]
     lengths = [n if known else None for n, known in zip(taken, has_lengths, strict=True)]
-    expression = expression.fuse()
     return JointGraph(
         expression.__dask_graph__() | futures_of(frames),
         [list(keys) for keys in expression.__dask_keys__()],
@@ -131,12 +130,16 @@ def _graph_of_pieces(collections: Sequence[Any], piece_bytes: int) -> JointGraph
 
 
 def optimized_together(
-    frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True, method: str | None = None
+    frames: Sequence[Any],
+    *,
+    with_own_keys: bool = False,
+    is_tuned: bool = True,
+    method: str | None = None,
 ) -> Any:
     """Return one optimized expression of several frames.
 
     Tuned, it reads several partitions as one where few columns are read. `method` is that of
-    shuffles which name none.
+    shuffles which name none. The keys of its tasks may be `with_own_keys` (see `_with_own_keys`).
     """
     from skfleet.blocks._dask_categorize import with_multi_reader_categorize
     from skfleet.blocks._dask_locks import release_cached_properties
@@ -151,7 +154,7 @@ def optimized_together(
             for node in _reordering(expression).values():
                 expression = expression.substitute(node, WholeFrame(node))
             optimized = expression.optimize(fuse=False)
-        return _with_own_keys(optimized).fuse() if fuse else optimized
+        return _with_own_keys(optimized) if with_own_keys else optimized
 
 
 def _optimized_alone(frame: Any, *, method: str | None = None) -> Any:
@@ -159,7 +162,7 @@ def _optimized_alone(frame: Any, *, method: str | None = None) -> Any:
 
     Dask fuses no expressions in sequences, nor all that have sources of their own (2026.8.0).
     """
-    together = optimized_together([frame], fuse=True, is_tuned=False, method=method)
+    together = optimized_together([frame], with_own_keys=True, is_tuned=False, method=method)
     (expression,) = together.operands
     has_own = next(expression.find_operations(OwnSource), None) is not None
     return expression if has_own else expression.fuse()
