@@ -118,4 +118,4 @@ def test_gpu_workers_say_what_is_free(monkeypatch):
         Client(cluster, set_as_default=False) as client,
     ):
         engine = DaskEngine(client, ResourceRequest.of({"GPU": 1}))
-        assert engine._free_bytes() == 1000  # half of what two workers have
+        assert engine.free_bytes() == 1000  # half of what two workers have

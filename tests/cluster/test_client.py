@@ -80,7 +80,7 @@ def test_task_finds_an_offered_client_that_is_not_the_default(cluster):
 
 def test_slot_released_outside_a_task_does_nothing():
     with seceded():
-        assert not getattr(_client._secession, "is_active", False)
+        assert not _client._is_seceded.get()
 
 
 def test_slot_is_taken_back_after_an_error(cluster):

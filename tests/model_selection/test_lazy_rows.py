@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from clusters import local_client
+from skfleet import Fleet
 from skfleet.engine import _select, counting
 from skfleet.estimators import PCA, ElasticNet, KMeans, Lasso, LinearRegression, Ridge
 from skfleet.estimators import LogisticRegression as OurLogisticRegression
@@ -264,3 +265,19 @@ def test_fits_that_leave_workers_idle_are_made_at_once(
         other.fit(scaled, labels).cv_results_["mean_test_score"],
         atol=0.01,  # the reference is scaled once for all splits
     )
+
+
+def test_a_search_inside_a_task_leaves_the_only_thread_to_its_own_tasks():
+    def search():
+        from skfleet import config_context
+        from skfleet.estimators import LogisticRegression
+        from skfleet.model_selection import GridSearchCV
+
+        rows, targets = da.random.default_rng(0).normal(size=(2, 300, 4), chunks=(1, 100, 4))
+        labels = (rows[:, 0] + targets[:, 0] > 0).astype(int)
+        with config_context(single_task_below=0):
+            search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0, 10.0]}, cv=2)
+            return search.fit(rows, labels).best_score_
+
+    with Fleet(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+        assert client.submit(search).result(timeout=60) > 0.5

@@ -175,7 +175,8 @@ def test_what_cannot_fit_is_refused_with_what_to_do():
 @pytest.mark.parametrize(("limit", "most"), [(10_000, 770), (1_000, 320)])
 def test_bytes_of_blocks(limit, most):
     process = ProcessMemory(limit, 0, 2)
-    assert block_memory(1000, 100, 0.6, process, 2) == (160, most)
+    assert block_memory(100, 0.6, process, 0, 300, 1) == (160, most)
+    assert block_memory(100, 0.6, process, 50, 300, 2) == (160, most + 350 * (most > 320))
 
 
 def test_bytes_of_an_adaptive_search():
@@ -333,7 +334,7 @@ def test_blocks_on_dask(fleet, monkeypatch, caplog, n_bytes):
     with caplog.at_level(logging.INFO, "skfleet.model_selection"):
         search.fit(*rows)
     (line,) = [text for text in caplog.messages if "(limit" in text]
-    assert line.endswith("X 1 MB, 3 blocks on the workers, 1 fit at a time")
+    assert line.endswith("X 1 MB, 3 blocks on the workers, 3 fits at a time")
 
 
 def test_scores_without_fits_on_dask_are_reported_too(fleet, monkeypatch, caplog):

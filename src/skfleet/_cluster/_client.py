@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,8 +21,8 @@ from skfleet._config import get_config
 from skfleet._distributed_private import default_clients
 from skfleet.exceptions import FleetError, FleetVersionError, NoWorkersError
 
-# Per thread: `is_active` while its task has seceded.
-_secession = threading.local()
+# Whether the running task has seceded. Threads that it starts and waits for copy its context.
+_is_seceded: ContextVar[bool] = ContextVar("skfleet_is_seceded", default=False)
 
 
 def current_client(*, is_required: bool = True) -> Client | None:
@@ -182,15 +182,15 @@ def seceded() -> Iterator[None]:
 
     Outside a task, and inside another ``seceded``, this does nothing.
     """
-    if _worker() is None or getattr(_secession, "is_active", False):
+    if _worker() is None or _is_seceded.get():
         yield
         return
     secede()
-    _secession.is_active = True
+    _is_seceded.set(True)
     try:
         yield
     finally:
-        _secession.is_active = False
+        _is_seceded.set(False)  # not by a token: a generator may be closed in another context
         rejoin()
 
 

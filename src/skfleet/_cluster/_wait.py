@@ -13,7 +13,7 @@ from typing import Any
 from dask.utils import format_bytes, key_split
 from distributed import Client, Future, KilledWorker, futures_of
 
-from skfleet._cluster._client import address_of, check_running, scheduler_workers
+from skfleet._cluster._client import address_of, check_running, scheduler_workers, seceded
 from skfleet._cluster._client_state import WorkerInfo
 from skfleet._cluster._interrupts import next_result
 from skfleet._config import get_config
@@ -111,7 +111,7 @@ def _wait_for(client: Client, tasks: Sequence[Future], has_workers: HasWorkers =
 
 def compute_graph(client: Client, graph: object, keys: object, **options: object) -> Any:
     """Return the values of keys: a scheduler for ``dask.compute``."""
-    with explained_deaths(client):
+    with seceded(), explained_deaths(client):
         tasks = client.get(graph, keys, sync=False, **options)
         _wait_for(client, futures_of(tasks))
         return client.gather(tasks)

@@ -246,6 +246,9 @@ class LocalEngine:
     def resident_nbytes(self, rows: RowBlocks) -> int | None:
         return sum(block_bytes(block) for block in rows.blocks if not is_lazy_block(block.X))
 
+    def free_bytes(self) -> float:
+        return 0.5 * self.memory_limit
+
 
 def _load_in_turn(blocks: Sequence[BlockRef]) -> list[tuple[Block, float]]:
     return list(map(timed_load, blocks))

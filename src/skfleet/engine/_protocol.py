@@ -167,3 +167,6 @@ class Engine(TaskPool, Protocol):
 
     def resident_nbytes(self, rows: RowBlocks) -> int | None:
         """Return the bytes in memory of blocks, or of what they are made of; None before all is."""
+
+    def free_bytes(self) -> float:
+        """Return how many bytes of rows may be loaded into memory, half of which is spared."""

@@ -130,12 +130,16 @@ def gpu_engine() -> Engine | None:
     return fleet_engine(client)
 
 
-def have_short_passes(X: Rows) -> bool:
-    """Return whether workers have Dask rows in memory, so few that a pass is largely messages."""
+def have_short_passes(X: Rows, n_copies: int) -> bool:
+    """Return whether workers have Dask rows in memory, so few that a pass is largely messages.
+
+    And whether there is room for so many copies of the rows.
+    """
     rows = row_blocks(X, dtype=None)
     engine = engine_for(rows)
     n_bytes = engine.resident_nbytes(rows) or math.inf
-    return n_bytes <= SHORT_PASS_BYTES * engine.count_slots(ANY_WORKER)
+    most = min(SHORT_PASS_BYTES * engine.count_slots(ANY_WORKER), engine.free_bytes() / n_copies)
+    return n_bytes <= most
 
 
 @contextmanager

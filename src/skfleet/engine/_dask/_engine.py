@@ -412,7 +412,7 @@ class DaskEngine:
         keep_blocks: Any = get_config().keep_blocks
         if keep_blocks != "auto":
             return bool(keep_blocks)
-        if probe.most_bytes <= (free := self._free_bytes()):
+        if probe.most_bytes <= (free := self.free_bytes()):
             return True
         if (progress := current_fit_progress()) is not None:
             progress.state.n_bytes = probe.n_bytes  # of the blocks as they were measured
@@ -464,7 +464,7 @@ class DaskEngine:
         workers = self._eligible(scheduler_workers(self.client))
         return {address: worker["nthreads"] for address, worker in workers.items()}
 
-    def _free_bytes(self) -> float:
+    def free_bytes(self) -> float:
         """Return how much workers can load before they begin to spill, half of memory spared.
 
         GPU workers say themselves what is free: the driver counts what pools keep as used.

@@ -258,7 +258,8 @@ class FitDispatcher:
                 return
             self._is_memory_reported = True
             job, addresses = self._requests.jobs[0], self._on_workers.host_addresses()
-            report_block_memory(self._call.client, job, self._context, addresses)
+            n_fits = self._on_blocks.n_at_once
+            report_block_memory(self._call.client, job, self._context, addresses, n_fits)
 
     def _batch_done(self, batch: FitBatch, result: BatchResult) -> None:
         """Take in the results of a batch, send what follows, and report its fits."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from skfleet._cluster import all_workers_on_this_host
 from skfleet.blocks import Block, block_bytes, is_lazy, row_blocks
+from skfleet.engine import engine_for
 from skfleet.model_selection._dispatch._memory import (
     IN_PROCESS,
     MemoryPlan,
@@ -74,11 +75,12 @@ def plan_fits(
 
 
 def report_block_memory(
-    client: Any, job: SearchJob, context: SearchContext, addresses: Sequence[str]
+    client: Any, job: SearchJob, context: SearchContext, addresses: Sequence[str], n_fits: int
 ) -> None:
     """Log the memory of fits on Dask rows, and raise where a block does not fit into a worker.
 
-    This process has the numbers of the rows of each split, and targets that are here.
+    This process has the numbers of the rows of each split, and targets that are here; `n_fits` run
+    at once.
     """
     rows = row_blocks(job.X, dtype=None)
     processes = processes_of(client, addresses)
@@ -86,9 +88,11 @@ def report_block_memory(
         return
     block = int(rows.n_bytes * max(rows.lengths) / sum(rows.lengths))
     train_fraction = max(_n_rows(train) for train, *_ in job.folds) / sum(rows.lengths)
+    resident = (engine_for(rows).resident_nbytes(rows) or 0) // len(processes)
+    part = round(train_fraction * rows.n_bytes / len(processes))
     peaks = {}
     for name, process in processes.items():
-        least, most = block_memory(rows.n_bytes, block, train_fraction, process, len(processes))
+        least, most = block_memory(block, train_fraction, process, resident, part, n_fits)
         peaks[name] = idle_bytes(process) + most
         check_peak(
             idle_bytes(process) + least,
@@ -98,7 +102,8 @@ def report_block_memory(
             "Cut X into smaller blocks (rechunk), or start workers with more memory.",
         )
     name = max(peaks, key=lambda name: peaks[name] / processes[name].limit)
-    details = f"{len(rows.blocks)} blocks on the workers, 1 fit at a time"
+    fits = f"{n_fits} fit{'s' * (n_fits > 1)} at a time"
+    details = f"{len(rows.blocks)} blocks on the workers, {fits}"
     if context.begin_memory_report():
         driver = sum(np.asarray(part).nbytes for fold in job.folds for part in fold)
         driver += 0 if is_lazy(job.y) else _nbytes(job.y)

@@ -253,16 +253,17 @@ def idle_bytes(process: ProcessMemory) -> int:
 
 
 def block_memory(
-    rows: int, block: int, train_fraction: float, process: ProcessMemory, n_processes: int
+    block: int, train_fraction: float, process: ProcessMemory, resident: int, part: int, n_fits: int
 ) -> tuple[int, int]:
     """Return the bytes of fits on Dask rows in a worker process: the least, and those at the peak.
 
-    The least is one block, with the training rows cut from it. At the peak a process has its part
-    of the training rows, half as many of the fit before, which Dask is about to release, and the
-    least for each thread; as far as it may hold that much, and else the last alone.
+    The least is one block, with the training rows cut from it. At the peak a process has the rows
+    that are `resident` for all fits, its `part` of the training rows for each of the fits at a
+    time, half as many of those before, which Dask is about to release, and the least for each
+    thread; as far as it may hold that much, and else the last alone.
     """
     least = int(block * (1 + train_fraction))
-    peak = round(1.5 * train_fraction * rows / n_processes) + process.n_slots * least
+    peak = resident + round((n_fits + 0.5) * part) + process.n_slots * least
     fits = peak + idle_bytes(process) <= PLANNED_FRACTION * process.limit
     return least, peak if fits else process.n_slots * least
 

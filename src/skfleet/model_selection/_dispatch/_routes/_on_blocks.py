@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.base import clone
 
-from skfleet._cluster import interruptible_waits
+from skfleet._cluster import interruptible_waits, seceded
 from skfleet._fall_back import fall_back
 from skfleet._joblib import BatchResult
 from skfleet._pipeline_steps import has_processes, last_step
@@ -205,6 +205,11 @@ class FitsOnBlocks:
             fits.append(self._fits.popleft())
         return fits
 
+    @property
+    def n_at_once(self) -> int:
+        """Number of fits on Dask rows that are made at once; 1 where none waits."""
+        return self._n_at_once(self._fits[0]) if self._fits else 1
+
     def _n_at_once(self, fit: FitRequest) -> int:
         """Return how many fits like this one keep the workers busy."""
         job = self._requests.jobs[fit.job]
@@ -213,7 +218,7 @@ class FitsOnBlocks:
         # One fit is on as many workers as its rows have blocks, and not while its messages travel.
         n_blocks = max(1, len(partition_lengths(job.X) or ()))
         if fit.job not in self._have_short_passes:
-            self._have_short_passes[fit.job] = have_short_passes(job.X)
+            self._have_short_passes[fit.job] = have_short_passes(job.X, N_AT_ONCE)
         n_overlapping = self._bounded(N_AT_ONCE) if self._have_short_passes[fit.job] else 1
         return max(self._n_slots() // n_blocks, n_overlapping)
 
@@ -231,7 +236,7 @@ class FitsOnBlocks:
             run(fits[0])
             return
         pool = ThreadPoolExecutor(len(fits), thread_name_prefix="skfleet-local-fit")
-        with interruptible_waits() as waits:
+        with seceded(), interruptible_waits() as waits:
             # A context can be entered by one thread at a time.
             copy = contextvars.copy_context
             futures = [pool.submit(copy().run, run, fit) for fit in fits]
