@@ -211,13 +211,13 @@ def _objects_of_nan(values: np.ndarray) -> np.ndarray:
     """Return an array with NaN in place of NA, the same where there is none."""
     if values.dtype != object or "pandas" not in sys.modules:
         return values
-    pandas = sys.modules["pandas"]
-    is_missing = pandas.isna(values)
-    is_na = [value is pandas.NA for value in values[is_missing]]
-    if not any(is_na):
+    # An array of objects has their addresses, which `id` is; `isna` would look at each value.
+    addresses = np.frombuffer(values.tobytes(), dtype=np.uintp).reshape(values.shape)
+    is_na = addresses == id(sys.modules["pandas"].NA)
+    if not is_na.any():
         return values
     values_of_nan = values.copy()
-    values_of_nan[is_missing] = np.where(is_na, np.nan, values[is_missing])
+    values_of_nan[is_na] = np.nan
     return values_of_nan
 
 
