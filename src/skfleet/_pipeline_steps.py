@@ -38,8 +38,13 @@ def takes_dask_rows(estimator: Any) -> bool:
 
 def has_processes(estimator: Any) -> bool:
     """Return whether an estimator, or one inside, is fitted by processes on all machines."""
+    return any(getattr(value, "_has_processes", False) for value in with_parameters(estimator))
+
+
+def with_parameters(estimator: Any) -> list[Any]:
+    """Return an estimator and the values of its parameters, those of estimators inside too."""
     inner = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
-    return any(getattr(value, "_has_processes", False) for value in (estimator, *inner))
+    return [estimator, *inner]
 
 
 def _is_blockwise(step: Any) -> bool:

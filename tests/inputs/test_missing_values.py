@@ -309,3 +309,19 @@ def test_frames_and_blocks_get_one_answer(case, fitted, asked):
             return
         model = clone(ours).fit(X, target)
         assert answer(model, on_dask(test) if asked == "Dask" else test) == expected
+
+
+@pytest.mark.parametrize("order", ["C", "F", "every other", "none", "one value"])
+def test_na_is_found_in_arrays_of_objects_of_any_layout(order):
+    X = np.array([["a", pd.NA, None, 1], [pd.NaT, np.nan, pd.NA, "b"]], dtype=object)
+    expected = [["a", np.nan, None, 1], [pd.NaT, np.nan, np.nan, "b"]]
+    if order == "none":
+        assert with_pandas_text(X[:0]).shape == (0, 4)
+    elif order == "one value":
+        assert np.isnan(with_pandas_text(np.array(pd.NA, dtype=object)).item())
+    elif order == "every other":
+        assert repr(with_pandas_text(X[:, ::2]).tolist()) == repr([row[::2] for row in expected])
+    else:
+        values = np.asarray(X, order=order)
+        assert repr(with_pandas_text(values).tolist()) == repr(expected)
+        assert values[0, 1] is pd.NA  # the caller's array keeps its own

@@ -1,5 +1,7 @@
 """Searches over rows on Dask: our estimators are fitted where the rows are, others' at home."""
 
+import importlib
+import time
 from threading import Barrier, Lock
 
 import dask.array as da
@@ -10,7 +12,7 @@ import pandas as pd
 import pytest
 import sklearn.linear_model as theirs
 import sklearn.model_selection as reference
-from distributed import Client
+from distributed import Client, wait
 from sklearn.datasets import make_regression
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import KFold, ShuffleSplit
@@ -21,6 +23,7 @@ from sklearn.tree import DecisionTreeRegressor
 from clusters import local_client
 from skfleet import Fleet
 from skfleet.engine import _select, counting
+from skfleet.engine._dask._engine import DaskEngine
 from skfleet.estimators import PCA, ElasticNet, KMeans, Lasso, LinearRegression, Ridge
 from skfleet.estimators import LogisticRegression as OurLogisticRegression
 from skfleet.estimators.preprocessing import StandardScaler as OurStandardScaler
@@ -265,6 +268,37 @@ def test_fits_that_leave_workers_idle_are_made_at_once(
         other.fit(scaled, labels).cv_results_["mean_test_score"],
         atol=0.01,  # the reference is scaled once for all splits
     )
+
+
+def test_boosters_are_given_all_threads_one_fit_at_a_time(monkeypatch):
+    boosting = pytest.importorskip("xgboost") and importlib.import_module("skfleet.estimators")
+    running, most, lock = 0, 0, Lock()
+
+    def count(self, X, y, **params):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.05)
+        with lock:
+            running -= 1
+        raise ValueError("no fit is needed")
+
+    monkeypatch.setattr(boosting.XGBRegressor, "fit", count)
+    model, grid = boosting.XGBRegressor(), {"max_depth": [1, 2, 3]}
+    rows = da.from_array(X, chunks=(600, 8))
+    with pytest.raises(ValueError, match="All the 6 fits failed"):
+        GridSearchCV(model, grid, cv=2, refit=False).fit(rows, da.from_array(y, chunks=600))
+    assert most == 1
+
+
+@pytest.mark.parametrize(("n_copies", "have"), [(3.5, True), (2.5, False)])
+def test_fits_overlap_only_where_there_is_room_for_their_rows(monkeypatch, n_copies, have):
+    rows = LAZY_X.persist()
+    wait(rows)
+    monkeypatch.setattr(DaskEngine, "free_bytes", lambda self: n_copies * X.nbytes)
+    assert _select.have_short_passes(rows, 3) == have
+    assert not _select.have_short_passes(LAZY_X, 3)  # no worker holds it
 
 
 def test_a_search_inside_a_task_leaves_the_only_thread_to_its_own_tasks():

@@ -12,7 +12,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from skfleet._array import to_host_if_array
-from skfleet._pipeline_steps import n_blockwise_steps
+from skfleet._pipeline_steps import n_blockwise_steps, with_parameters
 from skfleet.blocks import (
     Block,
     as_sized,
@@ -151,10 +151,9 @@ def may_gather(estimator: Any, scoring: Any) -> bool:
 
 def _needs_blocks(estimator: Any) -> bool:
     """Return whether a model, or one inside, learns from blocks as they are, or on a GPU."""
-    inner = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
     return any(
         getattr(value, "_learns_from_blocks", False) or device_of(value) == "cuda"
-        for value in (estimator, *inner)
+        for value in with_parameters(estimator)
     )
 
 
