@@ -193,7 +193,8 @@ class Patient(RegressorMixin, BaseEstimator):
 def test_any_estimator_that_takes_validation_rows_and_an_interrupted_search():
     X = np.random.default_rng(0).normal(size=(120, 3))
     lazy = da.from_array(X, chunks=50), X[:, 0]
-    search = GridSearchCV(Patient(), {"rounds": [2, 3, 4]}, cv=2, early_stopping=0.2)
+    # one fit after the other, so that the first five end
+    search = GridSearchCV(Patient(), {"rounds": [2, 3, 4]}, cv=2, early_stopping=0.2, n_jobs=1)
     search.fit(*lazy)
     assert search.cv_results_["best_iteration"].tolist() == [2, 3, 4]
     assert search.best_estimator_.get_params() == {"max_iter": 2, "rounds": 2}

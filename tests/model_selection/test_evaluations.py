@@ -4,7 +4,6 @@ import signal
 import sys
 import threading
 import time
-from unittest.mock import patch
 
 import dask.array as da
 import numpy as np
@@ -16,7 +15,6 @@ from sklearn.metrics import r2_score
 
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV
-from skfleet.model_selection._dispatch._routes import _on_blocks
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 y = X[:, 0]
@@ -27,7 +25,9 @@ GRID = {"p": [1.0, 0.5, 0.7, 0.1, 0.2]}
 
 @pytest.fixture(scope="module", autouse=True)
 def client():
-    with Client(n_workers=1, processes=False, dashboard_address=":0") as client:
+    # Three threads may wait for the gate of `Stuck`.
+    workers = {"n_workers": 1, "threads_per_worker": 4, "processes": False}
+    with Client(**workers, dashboard_address=":0") as client:
         yield client
 
 
@@ -81,17 +81,19 @@ class Stuck(Scaled):
             engine.gather([waits.task])
         return self
 
-    def predict(self, X):
-        sys.modules[MODULE].WAITS.n_done.release()
-        return super().predict(X)
+
+def score_and_release(estimator, X, y):
+    score = r2_score(y, estimator.predict(X))
+    sys.modules[MODULE].WAITS.n_done.release()
+    return score
 
 
 def interrupted(search, after):
     """Fit a search, one fit after the other; Ctrl-C is pressed in the fit after so many."""
     Scaled.n_left = after
     try:
-        with patch.object(_on_blocks, "N_AT_ONCE", 1), pytest.raises(KeyboardInterrupt):
-            search.fit(ROWS, y)
+        with pytest.raises(KeyboardInterrupt):
+            search.set_params(n_jobs=1).fit(ROWS, y)
     finally:
         Scaled.n_left = np.inf
     return search
@@ -184,14 +186,15 @@ def test_ctrl_c_ends_all_fits_at_once_and_keeps_what_is_done(monkeypatch, n_done
             waits.n_done.acquire(timeout=30)
         while waits.task is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        time.sleep(0.1)  # for the scores of those that are done
+        time.sleep(0.1)  # for the scores of those that are done to be kept
         if waits.task is not None:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     grid = {"p": [[0.0, -1.0, -2.0], [1.0, 0.0, -1.0], [1.0, 0.5, 0.0]][n_done]}
-    search = GridSearchCV(Stuck(), grid, cv=[(np.arange(40), np.arange(40, 60))])
+    split = np.arange(40), np.arange(40, 60)
+    search = GridSearchCV(Stuck(), grid, scoring=score_and_release, cv=[split])
     try:
         with pytest.raises(KeyboardInterrupt):
             search.fit(ROWS, y)
