@@ -22,7 +22,9 @@ from skfleet.estimators import (
     KBinsDiscretizer,
     KNeighborsRegressor,
     LinearRegression,
+    QuantileTransformer,
     Ridge,
+    RobustScaler,
     SpectralClustering,
     StandardScaler,
     TransformedTargetRegressor,
@@ -121,7 +123,7 @@ def test_regressors_that_are_fitted_elsewhere_stay_there(regressor, persisted):
     np.testing.assert_allclose(model.predict(X[:5]), want.predict(X[:5]), rtol=1e-9)
 
 
-# -- bins ------------------------------------------------------------------------------------------
+# -- bins and quantiles ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "quantile", "kmeans"])
@@ -136,6 +138,23 @@ def test_bins(strategy, persisted):
         want = KBinsDiscretizer(3, **params).fit(rows, **weight)
     np.testing.assert_allclose(np.stack(bins.bin_edges_), np.stack(want.bin_edges_), rtol=1e-9)
     assert isinstance(bins.transform(rows), da.Array)
+
+
+@pytest.mark.parametrize("transformer", [RobustScaler(), QuantileTransformer(n_quantiles=20)])
+def test_transformers_by_quantiles(transformer, persisted):
+    rows = persisted[0]
+    with counting() as counts:
+        transformer.fit(rows)
+    assert counts.tasks == PERSISTED_IN_ONE_TASK
+    with config_context(single_task_below=0):
+        want = clone(transformer).fit(rows)
+    for name, value in vars(want).items():
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            np.testing.assert_allclose(getattr(transformer, name), value, rtol=1e-9)
+    scikit_learns = getattr(preprocessing, type(transformer).__name__)(**transformer.get_params())
+    transformed = transformer.transform(rows)
+    assert isinstance(transformed, da.Array)
+    np.testing.assert_allclose(transformed, scikit_learns.fit_transform(X), rtol=1e-9)
 
 
 def test_a_users_bins_see_dask_rows(persisted):

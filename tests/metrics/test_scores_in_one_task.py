@@ -116,7 +116,8 @@ def test_values_that_are_sorted_are_more_in_one_task(monkeypatch, name):
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_sorted_values_of_files_are_known_by_their_metadata(dropped, tmp_path):
+@pytest.mark.parametrize("name", ["roc_auc_score", "d2_pinball_score", "log_loss"])
+def test_values_of_several_passes_are_known_by_the_metadata_of_files(name, dropped, tmp_path):
     frame = pd.DataFrame({"y": Y, "p": PROBABILITY})
     for i in range(5):
         frame[i * 60 : (i + 1) * 60].to_parquet(tmp_path / f"{i}.parquet")
@@ -124,9 +125,13 @@ def test_sorted_values_of_files_are_known_by_their_metadata(dropped, tmp_path):
     if dropped:  # nobody knows how many
         ddf, frame = ddf[ddf.p > 0.3], frame[frame.p > 0.3]
     with counting() as counts:
-        score = metrics.roc_auc_score(ddf.y, ddf.p)
+        score = getattr(metrics, name)(ddf.y, ddf.p)
     assert (counts.tasks == 1) == (not dropped)
-    assert score == pytest.approx(sklearn.metrics.roc_auc_score(frame.y, frame.p))
+    assert score == pytest.approx(getattr(sklearn.metrics, name)(frame.y, frame.p))
+    if name == "log_loss" and not dropped:  # of labels that are known it is one pass
+        with counting() as counts:
+            assert metrics.log_loss(ddf.y, ddf.p, labels=[0, 1]) == pytest.approx(score)
+        assert counts.tasks > 1
 
 
 @pytest.mark.parametrize("n_files", [2, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -168,19 +169,21 @@ def measure_small_rows(
     name: str,
     *,
     limit: float | None = None,
-    max_unknown_blocks: int = MAX_UNKNOWN_BLOCKS,
+    n_estimated: float = math.inf,
 ) -> T | None:
     """Return measure(true, predicted, weight, rows, pred_first), called in one task.
 
-    None, where aligned rows are not small. In the task all are in its process.
+    None, where aligned rows are not small. In the task all are in its process. Of few bytes, as
+    they are estimated, it loads any number of blocks.
     """
+    limit = small_bytes(SMALL_BYTES if limit is None else limit)
     return run_in_one_task(
         engine_for(rows),
         partial(_measure_block, measure, pred_first),
         [rows],
-        limit=small_bytes(SMALL_BYTES if limit is None else limit),
+        limit=limit,
         name=name,
-        max_unknown_blocks=max_unknown_blocks,
+        max_unknown_blocks=len(rows.blocks) if n_estimated <= limit else MAX_UNKNOWN_BLOCKS,
     )
 
 

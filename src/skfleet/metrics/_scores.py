@@ -51,7 +51,13 @@ RANKING_METRICS: dict[str, Callable[[Any, Any, Any, dict[str, Any]], Any]] = {
 NEED_LABELS = {"brier_score_loss", "log_loss", "top_k_accuracy_score"}
 # metrics that sort all rows
 _SORTED_CURVES = {"det_curve", "precision_recall_curve", "roc_curve"}
-SORTING = {*RANKING_METRICS, *_SORTED_CURVES, "median_absolute_error"}
+SORTING = {
+    *RANKING_METRICS,
+    *_SORTED_CURVES,
+    "d2_absolute_error_score",
+    "d2_pinball_score",
+    "median_absolute_error",
+}
 # metrics of one column of labels and one of scores
 CURVES = {*_SORTED_CURVES, "calibration_curve"}
 
@@ -231,13 +237,16 @@ def lazy_score(
         for values in (y_true, y_pred):
             check_target_shape(values, several=n_dims_of(values) == 2 and values.shape[1] == 1)
     rows, pred_first = align_pairs(y_true, y_pred, sample_weight)
-    measure, limits = partial(_score, name, options), {}
-    if name in SORTING:
+    measure, is_sorting = partial(_score, name, options), name in SORTING
+    limit = SMALL_SORTED_BYTES if is_sorting else None
+    is_one_pass = not is_sorting and (name not in NEED_LABELS or options["labels"] is not None)
+    n_estimated = math.inf
+    if not is_one_pass:
         sizes = [estimated_nbytes(values) for values in (y_true, y_pred) if is_lazy(values)]
-        limits["limit"] = SMALL_SORTED_BYTES
-        if sum(math.inf if n is None else n for n in sizes) <= SMALL_SORTED_BYTES:
-            limits["max_unknown_blocks"] = len(rows.blocks)
-    score = measure_small_rows(measure, rows, pred_first, name, **limits)
+        n_estimated = sum(math.inf if n is None else n for n in sizes)
+    score = measure_small_rows(
+        measure, rows, pred_first, name, limit=limit, n_estimated=n_estimated
+    )
     if score is None:
         score = _score(name, options, y_true, y_pred, sample_weight, rows, pred_first)
     return score

@@ -15,7 +15,7 @@ from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 from skfleet._linalg import is_sparse
 from skfleet._warnings import without_warnings
 from skfleet.blocks import Block
-from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
+from skfleet.engine import NamedCall, Passes, Reduction, SmallFitMixin, join_reductions
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
     blockwise,
@@ -33,7 +33,7 @@ from skfleet.quantiles import (
 
 
 @blockwise
-class QuantileTransformer(BlockwiseTransformer, preprocessing.QuantileTransformer):
+class QuantileTransformer(SmallFitMixin, BlockwiseTransformer, preprocessing.QuantileTransformer):
     """On Dask rows ``fit`` brings scikit-learn's own subsample to this process, in two passes.
 
     One pass suffices for up to `subsample` rows. Of sparse rows, up to `subsample` values of each

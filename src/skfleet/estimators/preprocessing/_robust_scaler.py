@@ -12,7 +12,7 @@ from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 
 from skfleet._array import is_not_numpy
 from skfleet.blocks import Block
-from skfleet.engine import Passes
+from skfleet.engine import Passes, SmallFitMixin
 from skfleet.estimators._array_api_blocks import ARRAY_API_METHODS, valid_floats
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators.preprocessing._scalers import StandardScaler
@@ -20,7 +20,7 @@ from skfleet.quantiles import column_quantiles
 
 
 @blockwise
-class RobustScaler(BlockwiseTransformer, preprocessing.RobustScaler):
+class RobustScaler(SmallFitMixin, BlockwiseTransformer, preprocessing.RobustScaler):
     """On Dask rows ``fit`` is two passes: the quantiles are exact.
 
     The first one brings a sample of the rows to this process, the second one the values near the
