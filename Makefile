@@ -125,7 +125,8 @@ docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build
 
 clean: ## remove what the targets made, .venv included
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest build dist docs/_build .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest build dist docs/_build docs/auto_examples \
+	    docs/reference/generated docs/reference/backreferences docs/sg_execution_times.rst .mypy_cache .pytest_cache .ruff_cache \
 	    .import_linter_cache .hypothesis benchmarks/.asv
 
 # One environment; each extra is installed once, and again when pyproject.toml changed.

@@ -43,7 +43,7 @@ BANNED_WORDS = frozenset(
         "wanted",
     ]
 )
-# Words of one meaning each (docs/architecture.md says which), and the files and folders that may
+# Words of one meaning each (docs/contribute/architecture.md says which), and the files and folders that may
 # have them in their names.
 HOMES = {
     "split": (

@@ -19,7 +19,7 @@ from source_trees import tree_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "skfleet"
-INSTALL = ROOT / "docs" / "install.md"
+INSTALL = ROOT / "docs" / "get_started" / "install.md"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Nobody pays for these with an import of skfleet; they are looked for when a caller uses them.

@@ -17,7 +17,7 @@ from skfleet import estimators as ours
 from skfleet import model_selection
 from skfleet.datasets import sample_rows
 
-DOCS = (Path(__file__).parents[2] / "docs" / "inputs.md").read_text()
+DOCS = (Path(__file__).parents[2] / "docs" / "how_it_works" / "inputs.md").read_text()
 _, _, SECTION = DOCS.partition("## scikit-learn's own classes and functions on Dask rows")
 
 rng = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from skfleet.quantiles import _order_values
 
 N = 40
 CURVES = ["roc_curve", "precision_recall_curve", "det_curve"]
-DOCS = Path(__file__).parents[2] / "docs/metrics.md"
+DOCS = Path(__file__).parents[2] / "docs/how_it_works/metrics.md"
 
 
 def _outcome(function, *args, **kwargs):
@@ -202,7 +202,7 @@ def test_several_columns_are_refused_before_any_task(name):
 
 
 def test_docs_list_every_metric():
-    """The table of docs/metrics.md has the names of `__all__`, and no others."""
+    """The table of docs/how_it_works/metrics.md has the names of `__all__`, and no others."""
     text = DOCS.read_text()
     table = text[text.index("| metrics |") : text.index("`get_scorer(name)`")]
     scorers = {"check_scoring", "get_scorer", "get_scorer_names"}
