@@ -46,6 +46,8 @@ VERSION_TESTS := $(addprefix tests/, \
         test_early_stopping_searches.py test_gpu_search.py test_plot.py test_scored_fits.py \
         test_search.py test_shared_fits.py test_shared_fits_boosters.py \
         test_shared_fits_kernels.py test_shared_fits_neighbors.py test_shared_fits_trees.py))
+# what codespell reads; pyproject.toml has the words that it takes for others
+PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs examples src
 # suites that are run as a user's small rows are too: in one task, or in this process
 SMALL_ROWS_TESTS := $(addprefix tests/, test_bad_inputs.py blocks inference inputs metrics)
 VERSION_EXTRAS := lightgbm,plot,ui,xgboost
@@ -121,8 +123,10 @@ bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 bench-gpu: $(GPU_SETUP) ## the benchmarks of a CUDA device; ARGS="--quick"; writes benchmarks/results/gpu-bench-*.json
 	$(GPU_ENV) $(GPU_PYTHON) benchmarks/gpu.py $(ARGS)
 
-docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build
-	$(BIN)/python -m sphinx -W -q -b html docs docs/_build
+docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build/html; ARGS="-D plot_gallery=0" runs no examples
+	$(BIN)/codespell $(PROSE)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html $(ARGS) docs docs/_build/html
+	$(BIN)/python docs/_ext/check_pages.py docs/_build/html
 
 clean: ## remove what the targets made, .venv included
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest build dist docs/_build docs/auto_examples \

@@ -22,12 +22,14 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.extlinks",
     "sphinx.ext.intersphinx",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "mathml",
+    "plots",
 ]
 exclude_patterns = ["_build", "_ext", "_pictures", "auto_examples/*.ipynb"]
 templates_path = ["_templates"]
@@ -41,10 +43,15 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's sections have the types
 numpydoc_show_class_members = False  # the template of a class lists them
+extlinks = {
+    "arxiv": ("https://arxiv.org/abs/%s", "arXiv:%s"),
+    "doi": ("https://doi.org/%s", "doi:%s"),
+}
 intersphinx_mapping = inventories.write(HERE / "_build" / "inventories")
 
 # -- pictures and examples -------------------------------------------------------------------------
 
+plot_basedir = str(HERE)
 plot_html_show_formats = plot_html_show_source_link = False
 plot_formats = [("svg", 100)]
 plot_rcparams = {"figure.figsize": (7.0, 3.6), "svg.fonttype": "path", "savefig.bbox": "tight"}
@@ -56,6 +63,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/plot_",
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "min_reported_time": 1,
     "reference_url": {"skfleet": None},
     "doc_module": ("skfleet",),

@@ -72,7 +72,7 @@ def _names(root, modules):
                 continue
             try:
                 member = getattr(module, attribute)
-            except AttributeError:
+            except (AttributeError, ImportError):
                 continue
             if inspect.isclass(member):
                 yield f"{name}.{attribute}", "class"

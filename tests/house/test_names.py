@@ -43,8 +43,8 @@ BANNED_WORDS = frozenset(
         "wanted",
     ]
 )
-# Words of one meaning each (docs/contribute/architecture.md says which), and the files and folders that may
-# have them in their names.
+# Words of one meaning each (docs/contribute/architecture.md says which), and the files and folders
+# that may have them in their names.
 HOMES = {
     "split": (
         "_sklearn_private.py",

@@ -198,7 +198,7 @@ y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets
     Device to fit on; "auto" takes that of :func:`skfleet.config_context`.""",
     "features_in": """n_features_in_ : int
     Number of features seen during ``fit``.
-feature_names_in_ : ndarray of shape (n_features_in_,)
+feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Names of features seen during ``fit``, where X has names that are all strings.""",
     "features_in_and_errors": """{features_in}
 

@@ -21,7 +21,7 @@ classes_ : ndarray of shape (n_classes,)
     Class labels, of a classifier. Only with ``refit``.
 n_features_in_ : int
     Number of features. Only with ``refit``.
-feature_names_in_ : ndarray of shape (n_features_in_,)
+feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Names of features, if X has names that are all strings.""",
     "fleet_attributes": """\
 shared_fits_ : tuple of SharedFitUse

@@ -74,14 +74,14 @@ class PCA(BasePCA):
 
     Attributes
     ----------
-    components_ : ndarray of shape (n_components_, n_features)
+    components_ : ndarray of shape (`n_components_`, n_features)
         Orthonormal components, by decreasing variance; the entry of each that is largest in
         magnitude is above 0.
-    explained_variance_ : ndarray of shape (n_components_,)
+    explained_variance_ : ndarray of shape (`n_components_`,)
         Variance along each, with one degree of freedom taken off.
-    explained_variance_ratio_ : ndarray of shape (n_components_,)
+    explained_variance_ratio_ : ndarray of shape (`n_components_`,)
         The same as a fraction of the variance of all columns.
-    singular_values_ : ndarray of shape (n_components_,)
+    singular_values_ : ndarray of shape (`n_components_`,)
         Singular values of the rows about their mean.
     mean_ : ndarray of shape (n_features,)
         Means of the columns.

@@ -1,0 +1,119 @@
+"""The documentation site: a page for each public name, the lengths of pages, links between them."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("**/*.md"))
+PAGES = [page for page in PAGES if "_build" not in page.parts and "auto_examples" not in page.parts]
+# Rooms whose names have a page each, and those that are described on one page for readers of code.
+PUBLIC_ROOMS = ["datasets", "estimators", "exceptions", "metrics", "model_selection"]
+CODE_ROOMS = ["blocks", "engine", "glm", "inference", "quantiles"]
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def listed_names():
+    """Return the full names in the tables of the reference."""
+    names = set()
+    for page in (DOCS / "reference").glob("*.md"):
+        for module, table in re.findall(
+            r"currentmodule:: (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL
+        ):
+            names |= {
+                f"{module}.{name}" for name in re.findall(r"^   ([\w.]+)$", table, flags=re.M)
+            }
+    return names
+
+
+def public_names():
+    for room in PUBLIC_ROOMS:
+        yield from (
+            f"skfleet.{room}.{n}" for n in importlib.import_module(f"skfleet.{room}").__all__
+        )
+    for name in importlib.import_module("skfleet").__all__:
+        if name[0] != "_" and name not in (*PUBLIC_ROOMS, *CODE_ROOMS):
+            yield f"skfleet.{name}"
+    yield from ("skfleet.engine.counting", "skfleet.fleet.default_client")
+    yield "skfleet.joblib_backend.FleetBackend"
+
+
+def test_each_public_name_has_a_page():
+    assert set(public_names()) - listed_names() == set()
+
+
+@pytest.mark.parametrize("room", CODE_ROOMS)
+def test_rooms_of_the_code_have_a_page(room):
+    assert f"automodule:: skfleet.{room}\n" in (DOCS / "contribute" / f"{room}.md").read_text()
+
+
+def test_listed_names_exist():
+    for name in listed_names():
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "guide").glob("*.md")), ids=lambda page: page.stem)
+def test_pages_of_the_guide_are_short(page):
+    assert len(page.read_text().split()) <= 1200
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def anchors(page):
+    """Return the anchors of headings, as MyST makes them, and those that are given by hand."""
+    text = page.read_text()
+    titles = re.findall(
+        r"^#{1,6} (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.M
+    )
+    slugs = [re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles]
+    return {*slugs, *re.findall(r"^\(([\w-]+)\)=$", text, flags=re.M)}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_links_between_pages_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        path, _, anchor = unquote(target).partition("#")
+        if re.match(r"https?://|mailto:", target):
+            continue
+        where = (page.parent / path).resolve() if path else page
+        if "auto_examples" in where.parts:  # made by the build from the gallery
+            script = ROOT / "examples" / "gallery" / f"{where.stem}.py"
+            assert script.exists() or where.stem == "index", target
+            continue
+        assert where.exists(), target
+        if anchor and where.suffix == ".md":
+            assert anchor in anchors(where), target
+
+
+SCRIPTS = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_examples_have_a_title_and_a_picture(script):
+    tree = ast.parse(script.read_text())
+    title, underline, *_ = ast.get_docstring(tree).splitlines()
+    assert set(underline) == {"="}
+    assert len(underline) == len(title)
+    assert "matplotlib" in script.read_text() or ".plot(" in script.read_text()
+
+
+def test_the_gallery_is_large_enough():
+    assert len(SCRIPTS) >= 16
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("**/*.md")), ids=lambda page: page.name)
+def test_pictures_of_pages_exist(page):
+    for path in re.findall(r"```\{plot\} (\S+)", page.read_text()):
+        assert (DOCS / path).exists()
