@@ -14,7 +14,13 @@ axes.set_axis_off()
 def box(x, y, width, height, text, colour):
     """Draw a box with a text."""
     shape = FancyBboxPatch(
-        (x, y), width, height, boxstyle="round,pad=0.08", facecolor="white", edgecolor=colour, lw=1.6
+        (x, y),
+        width,
+        height,
+        boxstyle="round,pad=0.08",
+        facecolor="white",
+        edgecolor=colour,
+        lw=1.6,
     )
     axes.add_patch(shape)
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center")
