@@ -26,7 +26,9 @@ for axes, (name, splitter) in zip(grid.flat, splitters.items(), strict=True):
     for number, parts in enumerate(splitter.split(rows, groups=groups), 1):
         for colour, part in zip((BLUE, ORANGE), parts, strict=True):
             spans = [(row, 1) for row in np.asarray(part)]
-            axes.broken_barh(spans, (number - 0.4, 0.8), facecolor=colour, edgecolor="white", lw=0.3)
+            axes.broken_barh(
+                spans, (number - 0.4, 0.8), facecolor=colour, edgecolor="white", lw=0.3
+            )
     for border in range(0, n_rows + 1, n_rows // n_partitions):
         axes.axvline(border, color="black", lw=1, ls="--")
     axes.set_title(name, fontsize=10, loc="left")

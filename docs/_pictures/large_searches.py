@@ -44,7 +44,9 @@ with skfleet.config_context(single_task_below=0):
 
 figure, axes = plt.subplots(figsize=(7, 3.6))
 places = range(len(searches))
-bars = axes.barh([k - 0.2 for k in places], alone, 0.36, color=GREY, label="one fit after the other")
+bars = axes.barh(
+    [k - 0.2 for k in places], alone, 0.36, color=GREY, label="one fit after the other"
+)
 axes.bar_label(bars, padding=3)
 bars = axes.barh([k + 0.2 for k in places], together, 0.36, color=BLUE, label="GridSearchCV")
 axes.bar_label(bars, padding=3)
