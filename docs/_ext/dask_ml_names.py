@@ -317,7 +317,8 @@ ROWS = {
         ),
         "PolynomialFeatures": Row("skfleet.estimators.PolynomialFeatures"),
         "QuantileTransformer": Row(
-            "skfleet.estimators.QuantileTransformer", "Quantiles are exact."
+            "skfleet.estimators.QuantileTransformer",
+            "Quantiles of as many rows as in scikit-learn; exact with `subsample=None`.",
         ),
         "RobustScaler": Row("skfleet.estimators.RobustScaler", "Quantiles are exact."),
         "StandardScaler": Row("skfleet.estimators.StandardScaler"),
