@@ -500,24 +500,22 @@ def resolve(dotted):
 
 def missing_keywords(module, name):
     """Return the parameters of a name of dask-ml that what replaces it has not."""
-    row = ROWS[module][name]
-    if not row.ours:
+    ours, theirs = ROWS[module][name].ours, keywords(module, name)
+    if not ours or not theirs:
         return []
-    known = set(inspect.signature(resolve(row.ours.split()[0])).parameters)
-    return [keyword for keyword in keywords(module, name) if keyword not in known]
+    known = inspect.signature(resolve(ours.split()[0])).parameters
+    return [keyword for keyword in theirs if keyword not in known]
 
 
 def missing_attributes(module, name):
     """Return the attributes of a class of dask-ml that what replaces it has not."""
-    ours = ROWS[module][name].ours
-    if not ours or not inspect.isclass(resolve(ours.split()[0])):
+    ours, theirs = ROWS[module][name].ours, attributes(module, name)
+    if not ours or not theirs or not inspect.isclass(resolve(ours.split()[0])):
         return []
-    known = ""
-    for base in resolve(ours.split()[0]).__mro__:
-        if base.__module__.startswith(("skfleet", "sklearn", "xgboost")):
-            known += inspect.getsource(base)
-    words = set(re.findall(r"\w+", known))
-    return sorted(attributes(module, name) - words)
+    bases = resolve(ours.split()[0]).__mro__
+    ready = (b for b in bases if b.__module__.startswith(("skfleet", "sklearn")))
+    words = {word for base in ready for word in re.findall(r"\w+", inspect.getsource(base))}
+    return sorted(theirs - words)
 
 
 def told(row, keyword):

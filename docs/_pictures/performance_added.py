@@ -8,7 +8,9 @@ import numpy as np
 
 COLOURS = {"numpy": "#f79a3b", "array": "#5b5b5b", "parquet": "#3499cd"}
 LABELS = {"numpy": "NumPy array", "array": "Dask array", "parquet": "Parquet files"}
-results = next(Path("../../benchmarks/results").glob("cost-*.json"))
+here = Path.cwd()
+folders = (place / "benchmarks" / "results" for place in [here, *here.parents])
+results = next(path for folder in folders for path in folder.glob("cost-*.json"))
 cells = json.loads(results.read_text(encoding="utf-8"))["cells"]
 plt.rcParams["font.size"] = 10
 figure, axis = plt.subplots(figsize=(7.0, 2.8))

@@ -7,7 +7,9 @@ import matplotlib.pyplot as plt
 
 BLUE, ORANGE, GREY = "#3499cd", "#f79a3b", "#5b5b5b"
 NAMES = ("LogisticRegression", "KMeans", "GridSearchCV")
-results = next(Path("../../benchmarks/results").glob("cost-*.json"))
+here = Path.cwd()
+folders = (place / "benchmarks" / "results" for place in [here, *here.parents])
+results = next(path for folder in folders for path in folder.glob("cost-*.json"))
 cells = json.loads(results.read_text(encoding="utf-8"))["cells"]
 plt.rcParams["font.size"] = 10
 figure, axes = plt.subplots(1, 3, figsize=(7.0, 3.6), sharex=True, sharey=True)

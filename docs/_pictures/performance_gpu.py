@@ -14,7 +14,9 @@ FITS = {
 }
 BARS = {"skfleet": "#3499cd", "cuml": "#f79a3b", "floor": "#5b5b5b"}
 LABELS = {"skfleet": "scikit-fleet", "cuml": "cuML", "floor": "lower bound"}
-folder = Path("../../benchmarks/results")
+here = Path.cwd()
+folders = [place / "benchmarks" / "results" for place in [here, *here.parents]]
+folder = next(folder for folder in folders if folder.is_dir())
 cases = json.loads((folder / "gpu-bench-20261127-191325.json").read_text(encoding="utf-8"))["cases"]
 plt.rcParams["font.size"] = 10
 figure, axis = plt.subplots(figsize=(7.0, 3.6))
