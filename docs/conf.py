@@ -27,6 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "dask_ml_names",
     "docstrings",
     "mathml",
     "plots",

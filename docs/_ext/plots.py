@@ -2,7 +2,7 @@
 
 import re
 
-_FENCE = re.compile(r"(?m)^```\{plot\} (?P<path>\S+)\n(?P<options>(?::.*\n)*)```$")
+_FENCE = re.compile(r"(?m)^```\{plot\} (?P<path>\S+)\n(?P<options>(?:(?::| +\S).*\n)*)```$")
 
 
 def in_restructured_text(app, name, source):
