@@ -28,12 +28,11 @@ X, y = load_iris(return_X_y=True)
 model, grid = SlowClassifier(), {"random_state": range(0, 100, 10)}
 
 with Fleet(n_workers=2, processes=False), tempfile.TemporaryDirectory() as folder:
-    GridSearchCV(model, {"random_state": [0]}, cv=2).fit(X, y)  # the first fit on a worker imports libraries
+    # The first fit on a worker imports libraries.
+    GridSearchCV(model, {"random_state": [0]}, cv=2).fit(X, y)
     runs = []
     for budget in (BUDGET, None):
-        search = GridSearchCV(
-            model, grid, cv=3, refit=False, checkpoint=folder, time_budget=budget
-        )
+        search = GridSearchCV(model, grid, cv=3, refit=False, checkpoint=folder, time_budget=budget)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of fits that were not made
             runs.append(search.fit(X, y).timeline_)
