@@ -127,3 +127,25 @@ def test_parts_are_not_too_small():
     plan = FitScheduler(10)
     plan.add(contained(9, 2, is_divisible=True))
     assert sorted(taken(plan)) == [[0, 2, 4, 6, 8]] * 2 + [[1, 3, 5, 7]] * 2
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.1, 2.0])
+@pytest.mark.parametrize("n_slots", [1, 2, 5])
+def test_few_candidates_are_incomplete_at_a_deadline(n_slots, seconds):
+    """Those that a slot is at; without one, fits of new candidates come first."""
+    plan = FitScheduler(n_slots, has_deadline=True)
+    plan.add(grid(20, 3))
+    sent, running = [], []
+    while plan.n_waiting:
+        while (batch := plan.next_batch()) is not None:
+            running.append(batch)
+            sent += batch.fits
+        assert len(running) <= n_slots  # none is queued
+        done = running.pop(0)
+        for fit in done.fits:
+            plan.record_duration(fit, seconds, 0.0)
+        plan.batch_done([seconds] * len(done.fits))
+        n_scored = np.bincount([fit.candidate for fit in sent], minlength=20)
+        assert np.count_nonzero((n_scored > 0) & (n_scored < 3)) <= 1
+        first_open = np.flatnonzero(n_scored < 3)
+        assert not len(first_open) or not n_scored[first_open[0] + 1 :].any()

@@ -352,11 +352,12 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
             evaluation = CandidateResults(candidates, self.n_splits_, more_results, later)
             current_context().expect(evaluation)
             rows = current_context().validation_rows
-            if rows is None:
-                return evaluate_candidates(candidates, cv, more_results, **kwargs)
-            check_candidates(self, candidates, rows.params)
+            if rows is not None:
+                check_candidates(self, candidates, rows.params)
             results = evaluate_candidates(candidates, cv, more_results, **kwargs)
-            results |= self._best_iterations()  # in place: it becomes cv_results_
+            _check_scored(results, current_context().stop_reason)
+            if rows is not None:
+                results |= self._best_iterations()  # in place: it becomes cv_results_
             return results
 
         super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
@@ -365,6 +366,16 @@ class FleetSearchMixin(DocumentationLink, LazyRowMethods):
         """Return the columns on best iterations of all candidates evaluated so far."""
         evaluations = current_context().evaluations
         return best_iterations([f for e in evaluations for f in e.all_fits], self.n_splits_)
+
+
+def _check_scored(results: Mapping[str, Any], stop_reason: str | None) -> None:
+    """Raise where the time was over before any candidate had all its scores."""
+    scores = [values for name, values in results.items() if name.startswith("mean_test_")]
+    if stop_reason is not None and not np.isfinite(scores).any():
+        raise ValueError(
+            f"{stop_reason} before any candidate had been scored on all splits. Raise time_budget, "
+            "or take fewer splits. With a checkpoint, another fit goes on with those that are made."
+        )
 
 
 def _is_approximate(share_fits: Any) -> bool:

@@ -97,12 +97,17 @@ class FitScheduler:
     Fits are batched by split and prefix. Without measured durations every slot is offered an equal
     number of fits and a short time limit. With them, batches are cut to a length, and the longest
     groups come first: a fit is expected to take as long as the same candidate on another split.
+    With a deadline groups keep the order in which they were added, so that few candidates are
+    incomplete then, and no batch is queued behind another one.
     """
 
-    def __init__(self, n_slots: int, limit: int | None = None, *, may_queue: bool = True) -> None:
+    def __init__(
+        self, n_slots: int, limit: int | None = None, *, has_deadline: bool = False
+    ) -> None:
         self.n_slots, self.limit = n_slots, limit  # of batches: that run at once, and in flight
         self.n_waiting = self.n_in_flight = 0
-        self._may_queue = may_queue  # behind batches that run
+        self._in_order = has_deadline
+        self._may_queue = not has_deadline  # behind batches that run
         self.has_prefixes = self._has_divisible = False
         self._n_added = 0
         self._queues: dict[Hashable, _GroupQueue] = {}
@@ -313,7 +318,7 @@ class FitScheduler:
                 expected = sys.float_info.max
             group.fits.sort(key=lambda fit: (fit.group_order, fit.sequence_number))
             # ties stay in the order in which the fits were added
-            group.rank = -expected, group.fits[0].sequence_number
+            group.rank = 0.0 if self._in_order else -expected, group.fits[0].sequence_number
         queue.sorted_groups = sorted(queue.groups.values(), key=attrgetter("rank"), reverse=True)
         queue.n_timed = self._n_timed
 
@@ -349,6 +354,8 @@ class FitScheduler:
                 self._started_prefixes.add(prefix)
                 if not self._n_timed:
                     break  # the next group of the queue may be worth a slot of its own
+            if self._in_order:
+                break  # the next group may be one of another split
         return remaining
 
 

@@ -257,9 +257,8 @@ class FitsOnWorkers:
         """Build the scheduler for a device, with the slots of the fleet as it is."""
         addresses = self._addresses(device)
         self._initial_workers[device] = iter(addresses)
-        # A batch that is queued behind another one would begin when the time budget is over.
-        may_queue = self._context.seconds_left is None
-        return FitScheduler(self.bounded(len(addresses)), self._limit, may_queue=may_queue)
+        has_deadline = self._context.seconds_left is not None
+        return FitScheduler(self.bounded(len(addresses)), self._limit, has_deadline=has_deadline)
 
     def _addresses(self, device: str) -> Sequence[str]:
         """Return the worker of each slot for fits on a device that may be in use."""
