@@ -26,6 +26,14 @@ for row, n_trees in enumerate(CANDIDATES):
         )
     arrow(axes, (LEFT + N_TREES * WIDTH, y + 0.5), (10.6, y + 0.5))
     box(
-        axes, 10.7, y - 0.1, 4.1, 1.2, f"score of the candidate\nn_estimators={n_trees}", color=ORANGE
+        axes,
+        10.7,
+        y - 0.1,
+        4.1,
+        1.2,
+        f"score of the candidate\nn_estimators={n_trees}",
+        color=ORANGE,
     )
-axes.text(LEFT, 0.15, "each row shows the same 20 trees; those in blue are scored", size=9, color=GREY)
+axes.text(
+    LEFT, 0.15, "each row shows the same 20 trees; those in blue are scored", size=9, color=GREY
+)
