@@ -185,5 +185,5 @@ folder.cleanup()
 # .. seealso::
 #
 #    - :doc:`/guide/resuming` is about checkpoints, time budgets and Ctrl-C.
-#    - :doc:`/how_it_works/searches` says exactly what counts as the same search.
+#    - :doc:`/how_it_works/checkpoints` says exactly what counts as the same search.
 #    - :class:`~skfleet.model_selection.GridSearchCV` has the parameter ``checkpoint``.
