@@ -19,8 +19,8 @@ and whether a few slow candidates take most of the time.
 # splits that makes 36 fits.
 #
 # The workers are threads of this process here, so the script needs no
-# ``if __name__ == "__main__":``. On your own data, leave out the arguments: :class:`~skfleet.Fleet`
-# then starts a worker process for each core.
+# ``if __name__ == "__main__":``. On your own data, leave out the arguments, and put that line in:
+# :class:`~skfleet.Fleet` then starts a worker process for each core.
 import matplotlib.pyplot as plt
 from distributed import get_worker
 from sklearn.datasets import load_digits
@@ -112,7 +112,7 @@ for (components, C), color in colors.items():
 ax.set_yticks([0, 1], ["worker 1", "worker 2"])
 ax.set_xlabel("seconds since the search began")
 ax.set_xlim(left=0)
-fig.legend(loc="outside upper center", ncols=4, frameon=False)
+fig.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
 plt.show()
 
 # %%

@@ -95,7 +95,7 @@ for ax, values, label in zip(axes, (n_fits, seconds), ("models fitted", "seconds
         heights = [values[name, share_fits] for name in searches]
         bars = ax.bar(places + shift, heights, 0.4, color=color, label=f"{share_fits=}")
         ax.bar_label(bars, fmt="{:.3g}")
-    ax.set_xticks(places, searches)
+    ax.set_xticks(places, searches, fontsize=9)
     ax.set_ylabel(label)
     ax.spines[["top", "right"]].set_visible(False)
 handles, labels = axes[0].get_legend_handles_labels()
