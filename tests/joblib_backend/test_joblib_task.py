@@ -1,6 +1,8 @@
 import functools
+import importlib
 import pickle
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -85,3 +87,27 @@ def test_opened_arrays_are_copies_or_read_only_views():
 )
 def test_tasks_are_named_after_function_and_estimator(calls, name):
     assert task_name(calls) == name
+
+
+def test_a_module_that_workers_lack_is_named_with_what_to_do(processes, tmp_path, monkeypatch):
+    """The process of the call found it after the workers had started."""
+    (tmp_path / "module_of_the_caller.py").write_text("def three():\n    return 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    three = importlib.import_module("module_of_the_caller").three
+    with (
+        joblib.parallel_config("skfleet", client=processes),
+        pytest.raises(ModuleNotFoundError) as error,
+    ):
+        joblib.Parallel()([delayed(call)(three)])
+    (note,) = error.value.__notes__
+    assert note.startswith("Workers cannot import 'module_of_the_caller', which this process can.")
+    with (
+        joblib.parallel_config("skfleet", client=processes),
+        pytest.raises(ModuleNotFoundError) as error,
+    ):  # nobody has it
+        joblib.Parallel()([delayed(importlib.import_module)("no_such_module")])
+    assert not getattr(error.value, "__notes__", [])
+
+
+def call(function):
+    return function()

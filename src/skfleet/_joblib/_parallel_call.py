@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import logging
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -68,6 +69,17 @@ def explain_unpicklable(error: Exception, name: str) -> None:
         f"arguments of {name} must be picklable, to travel to a worker. "
         "Pass arrays or plain objects, or run it with require='sharedmem'."
     )
+
+
+def explain_missing_module(error: Any) -> None:
+    """Add to a worker's failure to import a module that this process has what to do about it."""
+    name = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+    if name is not None and name.partition(".")[0] in sys.modules:
+        error.add_note(
+            f"Workers cannot import {name!r}, which this process can. Install it where they run, "
+            "start them with its folder, as in Fleet(env={'PYTHONPATH': folder}), or send the "
+            "file with client.upload_file(path)."
+        )
 
 
 # The way of a batch:
@@ -322,7 +334,9 @@ class ParallelCall:
                     pickled = future.result()  # raises
                 except RetriableError as error:
                     pickled = error.pickled_result
-            return pickled.loads(steal=True)
+            result: BatchResult = pickled.loads(steal=True)
+            explain_missing_module(result.value)
+            return result
         except CancelledError as error:
             if self._closed or self._resend(batch, error):
                 error.__traceback__ = None

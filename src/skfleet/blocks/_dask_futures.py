@@ -1,8 +1,10 @@
-"""Delayed values and Futures, which are refused as rows."""
+"""Delayed values and Futures, which are refused as rows, and rows that nobody has any more."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 
 def check_rows(**rows: object) -> None:
@@ -23,6 +25,16 @@ def check_rows(**rows: object) -> None:
                 f"{name} must be {expected}. Got a bag instead. Make a column of it, with "
                 "bag.to_dataframe(columns=['value'])['value'] of text, or compute it."
             )
+
+
+def check_futures(futures: Iterable[Any]) -> None:
+    """Raise for persisted rows whose cluster is gone, or which were cancelled."""
+    if any(future.status == "cancelled" for future in futures):
+        raise ValueError(
+            "Persisted rows must be in the memory of an open cluster. Got rows of a client that is "
+            "closed, or rows that were cancelled, instead. Make them again, or persist them on "
+            "the cluster that is open."
+        )
 
 
 def is_future(value: object) -> bool:

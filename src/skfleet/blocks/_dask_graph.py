@@ -27,7 +27,7 @@ from skfleet._linalg import hstack
 from skfleet._typing import Matrix, Table
 from skfleet.blocks._block import Block
 from skfleet.blocks._containers import n_rows_of, slice_rows, stack_rows
-from skfleet.blocks._dask_futures import is_future
+from skfleet.blocks._dask_futures import check_futures, is_future
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._sampling import concat_rows
 
@@ -229,6 +229,7 @@ def blocks_of_graph(graph: Graph, outputs: Sequence[Key]) -> list[DaskBlock]:
     """
     culled, _ = cull(graph, list(outputs))
     futures = {key: node for key, node in culled.items() if is_future(node)}
+    check_futures(futures.values())
     tasks = {key: node for key, node in culled.items() if key not in futures}
     needs = {key: get_dependencies(culled, task=node) for key, node in tasks.items()}
     barriers = {key for key in tasks if _key_name(key).startswith(P2P_BARRIER)}

@@ -84,7 +84,9 @@ def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: 
 def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:
     """Count one pass and write it to the log."""
     add_counts(passes=1)
-    logger.debug("pass %s: %d blocks in %d tasks", name, n_blocks, n_tasks)
+    numbers = ((n_blocks, "block"), (n_tasks, "task"))
+    blocks, tasks = (f"{n} {noun}" if n == 1 else f"{n} {noun}s" for n, noun in numbers)
+    logger.debug("pass %s: %s in %s", name, blocks, tasks)
 
 
 def count_library_passes(name: str, n_passes: int, n_rows: int | None) -> None:
