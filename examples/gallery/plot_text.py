@@ -76,7 +76,7 @@ print(*make_messages(0)["message"].head(3), sep="\n")
 # *the* tell little. ``fit`` reads the messages once, which is a *pass*, and brings the vocabulary
 # together. The blocks of the matrix are sparse, and stay on the workers.
 #
-# :class:`~skfleet.estimators.SGDClassifier` then makes a pass for each epoch. With
+# :class:`~skfleet.estimators.SGDClassifier` then reads its rows once for each epoch. With
 # ``loss="log_loss"`` it is logistic regression, and ``average=True`` smooths the last steps.
 with Fleet(n_workers=2, processes=False):
     X_train, X_test, y_train, y_test = train_test_split(
