@@ -55,7 +55,7 @@ print(f"{pca.n_components_} components keep {kept:.0%} of the variance")
 #
 # Look for digits that you can read. They are kinds of images that k-means found without a label.
 # Then look for images that are blurred. A mean is blurred where a cluster mixes different shapes,
-# and no single row looks like it.
+# and it may look like no single row.
 centers = pca.inverse_transform(kmeans.cluster_centers_)
 sizes = np.bincount(clusters, minlength=len(centers))
 
@@ -93,8 +93,8 @@ print(f"adjusted Rand index: {score:.2f}, where 1 is a perfect match")
 # %%
 # Read the picture in two directions. A row with several numbers is a digit that people write in
 # several ways, such as the 1. A column with several numbers is a cluster that mixes digits. Most
-# columns have one digit, but 1 and 8 share a cluster, and so do 8 and 9. Find the centres of these
-# clusters in the first picture: they are among the blurred ones.
+# columns have one digit, but one cluster mixes 1 and 8, and another one 9, 8 and 5. Find their
+# centres in the first picture, and see how they resemble each of these digits.
 #
 # When not to use it
 # ------------------
