@@ -72,7 +72,7 @@ sphinx_gallery_conf = {
     "inspect_global_variables": True,
     "remove_config_comments": True,
     "copyfile_regex": r"_\w+\.py",
-    "plot_gallery": True,
+    "within_subsection_order": "FileNameSortKey",
 }
 
 # -- pages -----------------------------------------------------------------------------------------
