@@ -69,7 +69,7 @@ def test_without_with():
         fleet.close()
     fleet.close()
     assert current_client() is None
-    assert repr(fleet) == "Fleet(status='closed')"
+    assert repr(fleet) == "Fleet(closed)"
     assert fleet.dashboard_link is None
 
 
@@ -208,7 +208,8 @@ def test_repr_has_sizes_and_a_dashboard_that_answers_on_the_loopback(address):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/status", link)
         with urlopen(link.replace("/status", "/health"), timeout=30) as answer:
             assert answer.read() == b"ok"
-        assert repr(fleet) == f"Fleet(n_workers=2, threads=2, dashboard={link!r})"
+        assert repr(fleet).startswith("Fleet(2 workers, 2 threads, ")
+        assert repr(fleet).endswith(f", dashboard {link})")
         assert f'<a href="{link}"' in fleet._repr_html_()
     finally:
         fleet.close()
@@ -225,7 +226,7 @@ def test_without_a_dashboard_nothing_is_said_of_it(asked, monkeypatch):
         fleet = Fleet(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
     try:
         assert fleet.dashboard_link is None
-        assert repr(fleet) == "Fleet(n_workers=1, threads=1)"
+        assert "dashboard" not in repr(fleet)
     finally:
         fleet.close()
 
@@ -297,7 +298,8 @@ def test_address_of_a_running_scheduler():
         fleet = Fleet(cluster.scheduler_address)
         with fleet as client:
             assert client.submit(sum, [1, 2]).result() == 3
-            assert repr(fleet).startswith(f"Fleet(address='{cluster.scheduler_address}', n_workers")
+            assert repr(fleet).startswith("Fleet(1 worker, 1 thread, ")
+            assert cluster.scheduler_address in repr(fleet)
             for change in (lambda: fleet.scale(2), fleet.adapt):
                 with pytest.raises(FleetError, match=r"that joined tcp://.* by its address"):
                     change()
