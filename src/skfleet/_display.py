@@ -37,6 +37,11 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 999.5e6 else f"{n_bytes / 1e6:.0f} MB"
 
 
+def count(n: int, noun: str) -> str:
+    """Return a number with a noun, in the plural unless it is one."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def format_value(value: object) -> str:
     """Return the repr of a value in one line, cut where it is long."""
     if isinstance(value, np.generic) and value.dtype.kind in "biufcU":

@@ -1,7 +1,9 @@
 """What a terminal and a notebook show of a fleet."""
 
 import re
+import sys
 import time
+from urllib.request import urlopen
 
 import pytest
 from distributed import LocalCluster
@@ -30,7 +32,9 @@ def summary(workers, *, is_answered=True, dashboard=None):
 def texts(html):
     """Return the texts of the cells of a table, row by row."""
     rows = re.findall("<tr>.*?</tr>", html)
-    return [[re.sub("<.*?>", "", cell) for cell in re.findall("<t[hd].*?</t[hd]>", r)] for r in rows]
+    return [
+        [re.sub("<.*?>", "", cell) for cell in re.findall("<t[hd].*?</t[hd]>", r)] for r in rows
+    ]
 
 
 @pytest.fixture
@@ -50,6 +54,14 @@ def test_repr_of_a_fleet_on_threads_has_the_memory_of_one_process(fleet):
     names = [f"{info['name']}, {address}" for address, info in workers.items()]
     assert sorted(row[0] for row in rows) == sorted(names)
     assert all(row[1:4] == ["CPU", "1", format_bytes(limit)] for row in rows)
+
+
+def test_dashboard_is_linked(fleet, monkeypatch):
+    link = "http://127.0.0.1:8787/status"
+    monkeypatch.setattr(type(fleet._cluster), "shown_dashboard", link)
+    assert repr(fleet).endswith(f", dashboard {link})")
+    assert texts(fleet._repr_html_())[-1] == ["Dashboard", link]
+    assert f'<a href="{link}"' in fleet._repr_html_()
 
 
 def test_closed_fleet_says_so(fleet):
@@ -106,6 +118,38 @@ def test_scheduler_that_never_answered_has_unknown_workers(fleet, monkeypatch):
     fleet.client.loop.add_callback(time.sleep, 1.0)
     assert repr(fleet) == f"Fleet(workers unknown, {fleet.client.scheduler.address})"
     assert texts(fleet._repr_html_()) == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", ":0"])
+def test_repr_has_sizes_and_a_dashboard_that_answers_on_the_loopback(address):
+    pytest.importorskip("bokeh", reason="the dashboard needs Bokeh")
+    fleet = Fleet(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=address)
+    try:
+        link = fleet.dashboard_link
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/status", link)
+        with urlopen(link.replace("/status", "/health"), timeout=30) as answer:
+            assert answer.read() == b"ok"
+        assert repr(fleet).startswith("Fleet(2 workers, 2 threads, ")
+        assert repr(fleet).endswith(f", dashboard {link})")
+        assert f'<a href="{link}"' in fleet._repr_html_()
+    finally:
+        fleet.close()
+    assert "closed" in fleet._repr_html_()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_without_a_dashboard_nothing_is_said_of_it(asked, monkeypatch):
+    if asked:  # but Bokeh is absent
+        monkeypatch.setitem(sys.modules, "bokeh", None)
+        monkeypatch.setattr("skfleet.fleet._local_cluster.find_spec", lambda name: None)
+        fleet = Fleet(n_workers=1, threads_per_worker=1, processes=False)
+    else:
+        fleet = Fleet(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    try:
+        assert fleet.dashboard_link is None
+        assert "dashboard" not in repr(fleet)
+    finally:
+        fleet.close()
 
 
 def test_address_and_table_of_a_scheduler_that_runs_already():

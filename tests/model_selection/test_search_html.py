@@ -8,15 +8,15 @@ import dask.array as da
 import numpy as np
 import pytest
 import sklearn
+from adaptive_cases import SEARCHES, SPACE, sgd
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import SGDClassifier
 from sklearn.svm import SVC
 from sklearn.utils import estimator_html_repr
 
-from adaptive_cases import SEARCHES, SPACE, sgd
 from skfleet import estimators
-from skfleet._display import format_value, html_table
+from skfleet._display import count, format_value, html_table
 from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -159,8 +159,9 @@ def test_adaptive_searches_show_their_calls(kind, params):
     assert rows["Best score"] == [f"{search.best_score_:.4g}"]
     n_candidates, n_calls = len(search.cv_results_["params"]), search.metadata_["partial_fit_calls"]
     assert rows["Candidates"] == [
-        f"{n_candidates}, in {n_calls} calls of partial_fit", f"best after {search.n_iter_} calls",
-    ]  # fmt: skip
+        f"{n_candidates}, in {n_calls} calls of partial_fit",
+        f"best after {count(search.n_iter_, 'call')}",
+    ]
     assert rows["Time"][0].endswith(" from begin to end")
     assert rows["Best parameters"][0].startswith("alpha = ")
     assert "Fits saved" not in rows
@@ -177,7 +178,7 @@ def test_checkpoints_and_time_budgets(tmp_path):
     for _ in range(2):
         search = HyperbandSearchCV(sgd(), SPACE, max_iter=4, **params).fit(X, y)
         n_calls = search.n_checkpoint_calls_
-        assert shown(search)["From the checkpoint"] == [f"{n_calls} calls of partial_fit"]
+        assert shown(search)["From the checkpoint"] == [f"{count(n_calls, 'call')} of partial_fit"]
         assert shown(search)["Time budget"] == ["60 s, not used up"]
     assert n_calls > 0
 
@@ -191,7 +192,7 @@ def test_time_budget_that_ended_the_search():
     rows = shown(search)
     assert 0 < n_missing < 30
     assert rows["Candidates"] == ["30 on 2 splits", f"{n_missing} without a score"]
-    expected = f"0.6 s, which ended the search: {n_missing} candidates lack fits"
+    expected = f"0.6 s, which ended the search: {n_missing} candidates not fitted on all splits"
     assert rows["Time budget"] == [expected]
     assert "nan" not in rows["Time"][0]
 

@@ -137,6 +137,9 @@ class Fleet:
     asynchronous pool where RMM is installed. `scale` and `adapt` start and close CPU workers; a GPU
     worker is closed only when `scale` sets fewer workers than there are GPUs.
 
+    A notebook shows a fleet as a table of its workers with a link to the dashboard, and the client
+    as Dask does.
+
     Closing the fleet restores the default client of before. Leaving the ``with`` block closes it,
     after an error too. A cluster or a scheduler that the fleet did not start keeps running.
 

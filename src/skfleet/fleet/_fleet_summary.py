@@ -1,4 +1,4 @@
-"""What a fleet is, for its representations: workers, threads, memory and addresses."""
+"""Workers, threads, memory and addresses of a fleet, for its representations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from distributed import Client
 
 from skfleet._cluster import WorkerInfo, address_of, latest_workers
-from skfleet._display import Cell, Link, format_bytes, html_table
+from skfleet._display import Cell, Link, count, format_bytes, html_table
 
 # A representation waits no longer for the scheduler, and then shows what was last known of it.
 ANSWER_SECONDS = 1.0
@@ -41,7 +41,7 @@ class FleetSummary(NamedTuple):
         counts["thread"] = sum(worker.get("nthreads", 0) for worker in workers)
         limit = memory_limit(self.workers)
         return [
-            *(_count(n, noun) for noun, n in counts.items() if n),
+            *(count(n, noun) for noun, n in counts.items() if n),
             "no memory limit" if limit is None else format_bytes(limit),
             self.address,
             *([] if self.is_answered else ["as last known"]),
@@ -57,7 +57,7 @@ class FleetSummary(NamedTuple):
             _row(*item) for item in sorted(self.workers.items(), key=_by_name)[:MAX_ROWS]
         ]
         if (n_more := len(self.workers) - MAX_ROWS) > 0:
-            rows.append((f"and {_count(n_more, 'more worker')}", "", "", "", ""))
+            rows.append((f"and {count(n_more, 'more worker')}", "", "", "", ""))
         if self.dashboard:
             rows.append(("Dashboard", Link(self.dashboard)))
         header = ("Worker", "Device", "Threads", "Memory limit", "Memory in use")
@@ -108,7 +108,3 @@ def _device(worker: WorkerInfo) -> str:
 
 def _is_on_gpu(worker: WorkerInfo) -> bool:
     return (worker.get("resources") or {}).get("GPU", 0) > 0
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

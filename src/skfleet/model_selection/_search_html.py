@@ -1,4 +1,4 @@
-"""What a fitted search found, above scikit-learn's diagram of it in a notebook."""
+"""Results of a fitted search, above scikit-learn's diagram of it in a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._display import Cell, format_value, html_table, shorten
+from skfleet._display import Cell, count, format_value, html_table, shorten
 from skfleet._progress_bar import format_duration
 
 _MAX_PARAMETERS, _MAX_REASONS = 20, 3
@@ -87,21 +87,21 @@ def _parameters(params: Mapping[str, Any] | None) -> list[str]:
 
 def _candidates(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """Return the number of candidates, of their splits, and of those without a score."""
-    n_candidates, n_splits = len(results["params"]), _n_splits(results)
+    n_candidates, splits = len(results["params"]), count(_n_splits(results), "split")
     if "metadata_" in fitted:
         n_calls = fitted["metadata_"]["partial_fit_calls"]
-        texts = [f"{n_candidates}, in {n_calls} calls of partial_fit"]
+        texts = [f"{n_candidates}, in {count(n_calls, 'call')} of partial_fit"]
         if "n_iter_" in fitted:
-            texts.append(f"best after {fitted['n_iter_']} calls")
+            texts.append(f"best after {count(fitted['n_iter_'], 'call')}")
     elif "n_resources" in results:  # of halving
         iterations, first = np.unique(results["iter"], return_index=True)
         steps = [
             f"{np.sum(results['iter'] == i)} on {results['n_resources'][row]}"
             for i, row in zip(iterations, first, strict=True)
         ]
-        texts = [f"{', '.join(steps)} {fitted.get('resource', 'resources')}; {n_splits} splits"]
+        texts = [f"{', '.join(steps)} {fitted.get('resource', 'resources')}; {splits}"]
     else:
-        texts = [f"{n_candidates} on {n_splits} split{'s' * (n_splits > 1)}"]
+        texts = [f"{n_candidates} on {splits}"]
     scores = [results[f"mean_test_{metric}"] for metric in _metrics(results)]
     if n_missing := int(np.isnan(scores).any(axis=0).sum()):
         texts.append(f"{n_missing} without a score")
@@ -145,7 +145,7 @@ def _checkpoint(search: Any, results: Mapping[str, Any]) -> str:
     if search.checkpoint is None:
         return ""
     if "n_checkpoint_calls_" in fitted:
-        return f"{fitted['n_checkpoint_calls_']} calls of partial_fit"
+        return f"{count(fitted['n_checkpoint_calls_'], 'call')} of partial_fit"
     if "n_checkpoint_fits_" not in fitted:  # after Ctrl-C before any was read
         return ""
     n_fits = len(results["params"]) * _n_splits(results)
@@ -163,7 +163,8 @@ def _time_budget(search: Any, results: Mapping[str, Any]) -> str:
     n_missing = int(np.isnan(results["mean_fit_time"]).sum())
     if not n_missing:
         return f"{budget}, enough for all fits"
-    return f"{budget}, which ended the search: {n_missing} candidates lack fits"
+    missing = f"{count(n_missing, 'candidate')} not fitted on all splits"
+    return f"{budget}, which ended the search: {missing}"
 
 
 def _missing_refit(search: Any) -> str:
