@@ -235,7 +235,7 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
     monkeypatch.setattr(BaseProcess, "start", lambda process: (time.sleep(0.3), start(process)))
     fleet = Fleet(cpus=1, threads_per_worker=2, device_memory_limit=10**9, dashboard_address=None)
     with fleet as client:
-        assert repr(fleet) == "Fleet(n_workers=3, gpu_workers=2, threads=4)"
+        assert repr(fleet).startswith("Fleet(1 CPU worker, 2 GPU workers, 4 threads, ")
         info = scheduler_workers(client)
         labels = {worker["name"]: worker["resources"] for worker in info.values()}
         assert labels == {"gpu-3": {"GPU": 1}, "gpu-5": {"GPU": 1}, 0: {"CPU": 2}}

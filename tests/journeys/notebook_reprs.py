@@ -35,6 +35,8 @@ def show(title, thing):
     html = thing._repr_html_()
     print(f"--- {title}\n{thing!r}")
     if isinstance(thing, BaseEstimator):
+        if html.startswith("<table"):  # of results, above the diagram
+            print("words:", *Text(html[: html.index("</table>")]).words)
         links = re.findall(r'href="(https?://scikit-fleet[^"#]*)"', html)
         print("links to:", *dict.fromkeys(links))
     else:
@@ -51,7 +53,9 @@ if __name__ == "__main__":
     search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2)
     show("a search", search)
     show("a search that has found", search.fit(X, y))
-    show("an adaptive search", HyperbandSearchCV(SGDClassifier(), {"alpha": [1e-4]}))
+    search = HyperbandSearchCV(SGDClassifier(random_state=0), {"alpha": [1e-4]}, max_iter=3)
+    show("an adaptive search", search)
+    show("an adaptive search that has found", search.set_params(random_state=0).fit(X, y))
     print("--- a lazy answer")
     print(LogisticRegression().fit(rows, labels).predict(rows))
     fleet.close()

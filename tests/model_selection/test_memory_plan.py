@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skfleet import Fleet, estimators
+from skfleet._display import format_bytes
 from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -36,7 +37,6 @@ from skfleet.model_selection._dispatch._memory import (
     check_memory,
     describe_memory,
     fit_memory,
-    format_bytes,
     plan_memory,
     refit_bytes,
 )

@@ -236,6 +236,23 @@ def scheduler_workers(client: Client, max_age: float = 0.0) -> dict[str, WorkerI
     return state.workers[1]
 
 
+def latest_workers(client: Client, timeout: float) -> tuple[dict[str, WorkerInfo], bool]:
+    """Return the workers as they were last described, and whether the scheduler just did so.
+
+    The wait for its answer ends after `timeout` seconds; in the client's event loop there is none.
+    """
+    state = state_of(client)
+    if client.asynchronous or client.scheduler is None:
+        return state.workers[1], False
+    identity = client.scheduler.identity
+    try:
+        workers = client.sync(identity, n_workers=-1, callback_timeout=timeout)["workers"]
+    except (OSError, RuntimeError):  # no answer in time, no connection, or a loop that is closed
+        return state.workers[1], False
+    state.workers = time.monotonic(), dict(workers)
+    return state.workers[1], True
+
+
 def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
     """Raise FleetVersionError unless every worker has the caller's versions.
 

@@ -8,8 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from html import escape
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask.system import CPU_COUNT
@@ -26,9 +25,11 @@ from skfleet._cluster import (
     n_workers_planned,
     scheduler_workers,
 )
+from skfleet._display import html_table
 from skfleet._worker_plugins import log_failures, stop_log_failures
 from skfleet.exceptions import FleetError
 from skfleet.fleet._client import FleetClient
+from skfleet.fleet._fleet_summary import FleetSummary
 from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local_cluster
 from skfleet.fleet._worker_memory import check_free_memory
 
@@ -136,6 +137,9 @@ class Fleet:
     asynchronous pool where RMM is installed. `scale` and `adapt` start and close CPU workers; a GPU
     worker is closed only when `scale` sets fewer workers than there are GPUs.
 
+    A notebook shows a fleet as a table of its workers with a link to the dashboard, and the client
+    as Dask does.
+
     Closing the fleet restores the default client of before. Leaving the ``with`` block closes it,
     after an error too. A cluster or a scheduler that the fleet did not start keeps running.
 
@@ -149,7 +153,7 @@ class Fleet:
 
     client: Client
     _adaptive: Any = None
-    _has_dashboard: bool | None = None
+    _joined_dashboard: str | None = None
 
     def __init__(
         self,
@@ -214,7 +218,7 @@ class Fleet:
                 if value != defaults[name]:
                     raise _conflicting_parameter(name, value, "with an address")
             with _line_if_slow(f"an answer of the scheduler at {address}"):
-                self.client = _connect(address, security, timeout)
+                self.client, self._joined_dashboard = _connect(address, security, timeout)
             self._cluster = address if isinstance(address, Cluster) else None
 
     @property
@@ -224,9 +228,7 @@ class Fleet:
             return None
         if self._is_ours:
             return getattr(self._cluster, "shown_dashboard", None)
-        if self._has_dashboard is None:
-            self._has_dashboard = has_dashboard(self.client)
-        return (self.client.dashboard_link or None) if self._has_dashboard else None
+        return self._joined_dashboard
 
     def scale(self, n: int) -> None:
         """Change the number of workers.
@@ -309,31 +311,23 @@ class Fleet:
             self.close()
 
     def __repr__(self) -> str:
-        return f"Fleet({', '.join(f'{k}={v!r}' for k, v in self._summary().items())})"
+        summary = self._summary()
+        return f"Fleet({summary})" if isinstance(summary, str) else str(summary)
 
     def _repr_html_(self) -> str:
-        rows = []
-        for name, value in self._summary().items():
-            text = escape(str(value))
-            if name == "dashboard":
-                text = f'<a href="{text}" target="_blank">{text}</a>'
-            rows.append(f"<tr><th style='text-align: left'>{escape(name)}</th><td>{text}</td></tr>")
-        return f"<table><caption>Fleet</caption>{''.join(rows)}</table>"
+        summary = self._summary()
+        if isinstance(summary, str):
+            return html_table("Fleet", [("Status", summary)])
+        return summary.html()
 
-    def _summary(self) -> dict[str, Any]:
-        """Return the fields of the representations."""
-        if self.client.status in ("closing", "closed"):
-            return {"status": "closed"}
-        threads = self.client.nthreads()
-        summary: dict[str, Any] = {} if self._is_ours else {"address": self._address()}
-        summary |= {"n_workers": len(threads)}
-        offers = (w.get("resources") or {} for w in scheduler_workers(self.client).values())
-        if n_gpus := sum(offer.get("GPU", 0) > 0 for offer in offers):
-            summary["gpu_workers"] = n_gpus
-        summary["threads"] = sum(threads.values())
-        if self.dashboard_link:
-            summary["dashboard"] = self.dashboard_link
-        return summary
+    def _summary(self) -> FleetSummary | str:
+        """Return what the representations show: the state, unless the fleet is open."""
+        client = vars(self).get("client")
+        if client is None:  # of a fleet whose start failed, in a traceback
+            return "not started"
+        if client.status in ("closing", "closed"):
+            return "closed"
+        return FleetSummary.of(client, self.dashboard_link)
 
     def _address(self) -> str:
         return str(self.client.scheduler.address)
@@ -361,8 +355,8 @@ class Fleet:
 
 def _connect(
     address: str | Cluster, security: Security | bool | None, timeout: float | str | None
-) -> Client:
-    """Open a client on a running scheduler, whose workers are checked."""
+) -> tuple[Client, str | None]:
+    """Open a client on a running scheduler, whose workers are checked; find its dashboard."""
     if isinstance(security, bool):
         raise _conflicting_parameter("security", security, "with an address")
     if not isinstance(address, (str, Cluster)):
@@ -383,6 +377,9 @@ def _connect(
     with Client(address, set_as_default=False, **options) as trial:
         check_synchronous(trial)
         check_workers(trial)
+        dashboard = None
+        with suppress(Exception):  # of schedulers of any version, which may not run the question
+            dashboard = trial.dashboard_link if has_dashboard(trial) else None
         if not scheduler_workers(trial):
             n = n_workers_planned(trial)
             print(
@@ -391,7 +388,7 @@ def _connect(
                 "skfleet.config_context(wait_for_workers_timeout=...) says.",
                 file=sys.stderr,
             )
-    return FleetClient(address, **options)
+    return FleetClient(address, **options), dashboard or None
 
 
 def _check_address(address: str, security: Security | None, timeout: float | str | None) -> None:

@@ -70,12 +70,13 @@ from skfleet.model_selection._records._evaluations import (
     LaterIteration,
     set_results,
 )
+from skfleet.model_selection._search_html import SearchHTML
 
 # How the fits of a search ran, beside scikit-learn's attributes.
 RUN_ATTRIBUTES = ("shared_fits_", "timeline_", "n_checkpoint_fits_")
 
 
-class FleetSearchMixin(DocumentationLink, LazyRowMethods):
+class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
     """Mixin for scikit-learn's searches: rows, checkpoint, joblib backend, refit on a GPU."""
 
     estimator: Any

@@ -6,6 +6,7 @@ import logging
 import math
 from typing import Any
 
+from skfleet._display import format_bytes
 from skfleet.blocks import RowBlocks, block_bytes
 from skfleet.engine import Engine
 from skfleet.model_selection._adaptive._data import (
@@ -18,7 +19,6 @@ from skfleet.model_selection._dispatch._memory import (
     PLANNED_FRACTION,
     adaptive_memory,
     check_peak,
-    format_bytes,
     idle_bytes,
     memory_line,
 )

@@ -18,6 +18,7 @@ from skfleet.blocks import check_rows, is_lazy, with_pandas_text
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
 from skfleet.model_selection._lazy_answers import LazyBestEstimator
+from skfleet.model_selection._search_html import SearchHTML
 
 _TEXTS = {
     "containers": "{array-like, sparse matrix, dataframe, Dask array or Dask DataFrame}",
@@ -37,7 +38,12 @@ def _available(method: Callable[..., Any]) -> Any:
 
 
 class DelegatesToBestEstimator(
-    DocumentationLink, LazyBestEstimator, DelegatesToInner, MetaEstimatorMixin, BaseEstimator
+    DocumentationLink,
+    SearchHTML,
+    LazyBestEstimator,
+    DelegatesToInner,
+    MetaEstimatorMixin,
+    BaseEstimator,
 ):
     """Mixin for methods that the best estimator computes, lazily for Dask collections."""
 

@@ -23,6 +23,8 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from skfleet._display import format_bytes
+
 # Fractions of a worker's memory: fits are planned up to the first, at which Dask begins to write
 # data to the disk, and refused above the second, at which it ends a worker.
 PLANNED_FRACTION, LARGEST_FRACTION = 0.7, 0.95
@@ -231,11 +233,6 @@ def memory_line(
         f"{search}: about {format_bytes(peak)} {where} (limit {limit}){driver_text}: "
         f"X {format_bytes(rows)}, {details}"
     )
-
-
-def format_bytes(n_bytes: float) -> str:
-    """Return bytes as text in MB or GB."""
-    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 999.5e6 else f"{n_bytes / 1e6:.0f} MB"
 
 
 def check_peak(peak: int, smallest: str, process: ProcessMemory, name: str, remedy: str) -> None:
