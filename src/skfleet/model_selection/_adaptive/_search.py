@@ -143,7 +143,9 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         n_requested = self._n_candidates()
         if self._has_fixed_number and not isinstance(n_requested, str):
             return n_requested
-        spaces = [self.parameters] if isinstance(self.parameters, Mapping) else self.parameters
+        # without any where a sampler of the user's proposes candidates
+        spaces = self.parameters or ()
+        spaces = [spaces] if isinstance(spaces, Mapping) else spaces
         is_grid = all(not hasattr(v, "rvs") for space in spaces for v in space.values())
         if isinstance(n_requested, str):
             return len(ParameterGrid(self.parameters))
