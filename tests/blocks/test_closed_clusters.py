@@ -18,6 +18,10 @@ USES = {
 }
 
 
+def opened():
+    return Client(n_workers=1, processes=False, dashboard_address=":0")
+
+
 def persisted(client):
     rows = da.from_array(X, chunks=(10, 3)).persist()
     frame = dd.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=4).persist()
@@ -28,11 +32,10 @@ def persisted(client):
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("has_another", [False, True])
 def test_rows_of_a_closed_client_are_refused(has_another, use):
-    settings = {"n_workers": 1, "processes": False, "dashboard_address": ":0"}
-    with Client(**settings) as client:
+    with opened() as client:
         collections = persisted(client)
         targets = [(collections[0][:, 0] > 0), (collections[1]["a"] > 0)]
-    other = Client(**settings) if has_another else None
+    other = opened() if has_another else None
     try:
         for rows, y in zip(collections, targets, strict=True):
             with pytest.raises(ValueError, match="Persisted rows must be in the memory of an open"):
