@@ -154,8 +154,7 @@ _BIN_PASSES = (
 )
 _RANK_PASS = (
     "Exact: the scores are sorted across the workers, which hold 24 bytes for each distinct\n"
-    "    score. One pass to find the labels, one to sort, and above 4 million rows one to find\n"
-    "    where to cut the range; one sort for each label."
+    "    score. One pass to find the labels, and one to sort the scores of each label."
 )
 
 
