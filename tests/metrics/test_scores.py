@@ -340,3 +340,15 @@ def test_weights_of_zero_are_refused(name):
     y, weight = da.arange(6, chunks=4) % 2, da.zeros(6, chunks=4)
     with pytest.raises(ValueError, match="at least one non-zero number"):
         getattr(metrics, name)(y, y, sample_weight=weight)
+
+
+@pytest.mark.parametrize(("n_labels", "n_passes"), [(2, 2), (3, 4)])
+def test_each_sort_is_a_pass(n_labels, n_passes):
+    """One over the labels, and one for each that is ranked against the others."""
+    rng = np.random.default_rng(0)
+    true, scores = rng.integers(0, n_labels, 90), rng.dirichlet(np.ones(n_labels), 90)
+    scores = scores[:, 1] if n_labels == 2 else scores
+    lazy = [da.from_array(v, chunks=(30, *v.shape[1:])) for v in (true, scores)]
+    with config_context(single_task_below=0), counting() as counts:
+        metrics.roc_auc_score(*lazy, multi_class="ovr")
+    assert counts.passes == n_passes

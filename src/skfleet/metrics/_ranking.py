@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from skfleet._warnings import warn
 from skfleet.blocks import Block, BlockRef, RowBlocks, open_block
-from skfleet.engine import Engine, engine_for
+from skfleet.engine import Engine, engine_for, log_pass
 from skfleet.metrics._reductions import open_pair, unique_labels
 
 # Distinct scores that one task sorts; each takes 100 bytes.
@@ -100,9 +100,9 @@ class Ranked(NamedTuple):
 def rank(problem: Problem, area: Area, rows: RowBlocks, pred_first: bool) -> Ranked:
     """Sort the rows by score in one pass, and sum the areas of the buckets."""
     engine = engine_for(rows)
-    curves = engine.map(
-        partial(_curve_of_group, problem, pred_first), _groups(engine, rows), name="sort-scores"
-    )
+    groups, name = _groups(engine, rows), "sort-scores"
+    curves = engine.map(partial(_curve_of_group, problem, pred_first), groups, name=name)
+    log_pass(name, len(rows.blocks), len(groups))
     samples = engine.gather(engine.map(_quantiles, curves, name="sample-scores"))
     buckets = _buckets(engine, curves, samples)
     # The buckets are made of them: workers may release them as soon as that is done.
