@@ -123,13 +123,14 @@ bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 bench-gpu: $(GPU_SETUP) ## the benchmarks of a CUDA device; ARGS="--quick"; writes benchmarks/results/gpu-bench-*.json
 	$(GPU_ENV) $(GPU_PYTHON) benchmarks/gpu.py $(ARGS)
 
-docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build/html; ARGS="-D plot_gallery=0" runs no examples
-	$(BIN)/codespell $(PROSE)
-	$(BIN)/python -m sphinx -W --keep-going -q -b html $(ARGS) docs docs/_build/html
-	$(BIN)/python docs/_ext/check_pages.py docs/_build/html
+docs: ## the documentation as HTML in docs/_build/html, made in .venv-docs
+	@.ci/setup $(VENV)-docs docs
+	$(VENV)-docs/bin/codespell $(PROSE)
+	OMP_NUM_THREADS=1 $(VENV)-docs/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(VENV)-docs/bin/python docs/_ext/check_pages.py docs/_build/html
 
 clean: ## remove what the targets made, .venv included
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest build dist docs/_build docs/auto_examples \
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-docs build dist docs/_build docs/auto_examples \
 	    docs/reference/generated docs/reference/backreferences docs/sg_execution_times.rst .mypy_cache .pytest_cache .ruff_cache \
 	    .import_linter_cache .hypothesis benchmarks/.asv
 

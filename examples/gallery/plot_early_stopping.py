@@ -122,5 +122,5 @@ print("rounds of the best estimator:", search.best_estimator_.n_iter_)
 # .. seealso::
 #
 #    - :doc:`/guide/boosting` is about gradient boosting on a fleet.
-#    - :doc:`/how_it_works/search_early_stopping` lists the estimators that can stop inside a search.
+#    - :doc:`/how_it_works/search_early_stopping` lists the estimators that can stop in a search.
 #    - :class:`~skfleet.model_selection.GridSearchCV` explains the parameter.

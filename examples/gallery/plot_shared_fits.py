@@ -123,6 +123,6 @@ print(search.shared_fits_[0].refused)
 # %%
 # .. seealso::
 #
-#    - :doc:`/how_it_works/shared_fits` has the table of all estimators and parameters that share fits.
+#    - :doc:`/how_it_works/shared_fits` has the table of estimators and parameters that share fits.
 #    - :doc:`/guide/searches` is about searches of rows in memory.
 #    - :class:`~skfleet.model_selection.SharedFitUse` describes the entries of ``shared_fits_``.

@@ -89,8 +89,8 @@ print(f"all trips: {n_bytes / MB:.0f} MB in memory; limit of a worker: {MEMORY_L
 # commands, as you would on other machines.
 #
 # More than half of the limit is taken before a worker reads a single row: Python and the libraries
-# need that much. Dask pauses a worker at 80 % of its limit. The two variables raise this to the 90
-# % that a fleet's own workers have.
+# need that much. Dask pauses a worker at 80 % of its limit. The two variables set what a fleet's
+# own workers have: results are written to the disk at 80 %, and a worker pauses at 90 %.
 
 
 @contextmanager
@@ -108,14 +108,7 @@ def worker_processes(n_workers, memory_limit):
 
     with tempfile.TemporaryDirectory() as directory:
         file = ["--scheduler-file", f"{directory}/scheduler.json"]
-        limits = [
-            "--nworkers",
-            str(n_workers),
-            "--nthreads",
-            "1",
-            "--memory-limit",
-            str(memory_limit),
-        ]
+        limits = f"--nworkers {n_workers} --nthreads 1 --memory-limit {memory_limit}".split()
         scheduler = start("scheduler", *file, "--port", "0")
         workers = start("worker", *file, *limits, "--local-directory", directory)
         try:
@@ -200,7 +193,7 @@ for worker, color, name in zip(workers, [BLUE, ORANGE], ["worker 1", "worker 2"]
     axes.plot(seconds, worker, color=color, label=name)
 axes.axhline(MEMORY_LIMIT / MB, color=GREY, linestyle="dashed", label="limit of each worker")
 axes.axhline(n_bytes / MB, color=GREY, label="all rows, as a frame in memory")
-axes.axvline(end_of_fit, color=GREY, linestyle="dotted")
+axes.vlines(end_of_fit, 0, MEMORY_LIMIT / MB, color=GREY, linestyle="dotted")
 axes.text(end_of_fit, 20, "fit  ", ha="right")
 axes.text(end_of_fit, 20, "  score", ha="left")
 axes.set(xlabel="seconds", ylabel="memory (MB)", ylim=(0, 1.45 * n_bytes / MB))
