@@ -34,6 +34,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_ext", "_pictures", "auto_examples/*.ipynb"]
 templates_path = ["_templates"]
+smartquotes = False  # `default="auto"` is code
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
