@@ -63,6 +63,21 @@ def test_pages_of_the_guide_are_short(page):
     assert len(page.read_text().split()) <= 1200
 
 
+def sentences(page):
+    """Yield the sentences of a page, without code, tables and lines of directives."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    text = re.sub(r"^(?:\||:::| {4}).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\{[\w:]+\}`[^`]*`|`[^`]*`", "x", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|^#.*$", text, flags=re.MULTILINE):
+        yield from re.split(r"(?<=[.!?])\s+", paragraph.strip())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_sentences_are_short(page):
+    assert [s for s in sentences(page) if len(s.split()) > 35] == []
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
