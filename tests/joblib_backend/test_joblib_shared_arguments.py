@@ -7,6 +7,8 @@ import weakref
 import numpy as np
 import pytest
 from joblib import Parallel, delayed, parallel_config
+from sklearn.dummy import DummyRegressor
+from sklearn.model_selection import GridSearchCV
 
 from skfleet._cluster._client_state import state_of
 
@@ -58,6 +60,29 @@ def test_workers_in_this_process_do_not_keep_data_alive(threads, sent):
             break
         time.sleep(0.01)
     assert alive() is None
+
+
+def n_tasks(client):
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+def test_rows_of_a_search_leave_threads_with_it(threads):
+    """Without a collection of garbage, though the rows live on in the process of the call."""
+    X = np.arange(60_000.0).reshape(-1, 3)
+    search = GridSearchCV(
+        DummyRegressor(strategy="quantile"), {"quantile": [0.1, 0.5]}, cv=2, refit=False
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        with parallel_config("skfleet", client=threads):
+            search.fit(X, X[:, 0])
+        deadline = time.monotonic() + 10
+        while n_tasks(threads) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert n_tasks(threads) == 0
+    finally:
+        gc.enable()
 
 
 def test_small_arguments_travel_with_their_calls(client, sent):

@@ -168,6 +168,7 @@ class ParallelCall:
     def close(self) -> None:
         """End the thread that delivers, and release everything."""
         self.abort()  # what was sent twice may still be in flight
+        self._shared.release()
         self._completed.put(None)
         # joblib may end the call within a report.
         if threading.current_thread() is not self._thread:

@@ -50,6 +50,11 @@ class SharedArguments:
             id(o): (o, ScatteredObject(client, Pickled.dumps(o), broadcast=True)) for o in objects
         }
 
+    def release(self) -> None:
+        """Release what is scattered for this call alone, also where a cycle keeps the call."""
+        self._weak.clear()
+        self._strong.clear()
+
     def extract_large(
         self, calls: Sequence[CallItem], *, functions: bool = False
     ) -> tuple[list[CallItem], list[tuple[Any, ScatteredObject]]]:
