@@ -53,7 +53,9 @@ class MissingMainGuardError(FleetError, SystemExit):
     """A script starts worker processes outside ``if __name__ == "__main__":``.
 
     The error is a :class:`SystemExit` as well, because the traceback would only show lines of
-    scikit-fleet: an uncaught one ends the script with its message as the only line on the screen.
+    scikit-fleet: an uncaught one ends the script with its message and no traceback. Other lines may
+    come before the message: each worker process prints what the script prints before the fleet
+    starts, and a slow start prints that it is still waiting for worker processes.
 
     Parameters
     ----------

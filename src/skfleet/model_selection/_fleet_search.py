@@ -199,6 +199,8 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
     def score(self, X: Rows, y: Values | None = None, **params: Any) -> float:
         """Score the best estimator by the metric that `refit` names.
 
+        For Dask rows, too, the score is a number, which is computed at once.
+
         Parameters
         ----------
         X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial, wraps
-from inspect import getattr_static
+from inspect import cleandoc, getattr_static
 from typing import Any
 
 from sklearn import model_selection
@@ -24,6 +24,12 @@ ROW_METHODS = (
     "predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples",
     "transform", "inverse_transform",
 )  # fmt: skip
+
+# What the docstrings of these methods, which are scikit-learn's, say of Dask rows.
+_ON_DASK_ROWS = "For Dask rows the answer is a lazy Dask collection."
+_PROBABILITY_COLUMNS = """
+The columns for a Dask DataFrame are named by the classes as text, and can be selected by position
+too, as in ``[:, 1]``."""
 
 
 class LazyBestEstimator:
@@ -63,7 +69,16 @@ def _row_method(name: str) -> Any:
             return own(X)
         return call_method(self, self.best_estimator_, name, X)
 
+    method.__doc__ = _with_dask_rows(name, method.__doc__)
     return available_where(check)(method)
+
+
+def _with_dask_rows(name: str, text: str | None) -> str | None:
+    """Return scikit-learn's docstring of a method, with what it returns for Dask rows."""
+    if text is None:  # under ``python -OO``
+        return None
+    added = _ON_DASK_ROWS + (_PROBABILITY_COLUMNS if name.endswith("_proba") else "")
+    return cleandoc(text).replace("\n\nParameters\n", f"\n\n{added}\n\nParameters\n", 1)
 
 
 for _name in ROW_METHODS:
