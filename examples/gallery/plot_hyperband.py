@@ -1,3 +1,4 @@
+# ruff: noqa: B018
 """
 Hyperband: stop bad candidates early
 ====================================
@@ -135,6 +136,10 @@ ax.set_xlabel("rank of the candidate")
 ax.set_ylabel("calls of partial_fit")
 ax.set_yticks([1, 9, 27])
 plt.show()
+
+# %%
+# In a notebook, a cell that ends with the fitted search shows a table of its results:
+search
 
 # %%
 # When not to use it: the estimator needs ``partial_fit``, and early scores must say something about

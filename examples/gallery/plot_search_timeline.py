@@ -1,3 +1,4 @@
+# ruff: noqa: B018
 """
 Which fit ran when, and on which worker
 =======================================
@@ -137,6 +138,10 @@ print(f"the workers were busy {busy:.0%} of the time")
 # What was shared is in ``shared_fits_``, and :doc:`another example <plot_shared_fits>` is about it:
 for use in search.shared_fits_:
     print(f"{use.estimator}: {use.n_fits} fits asked for, {use.n_saved} of them saved")
+
+# %%
+# In a notebook, a cell that ends with the fitted search shows a table of its results:
+search
 
 # %%
 # .. seealso::
