@@ -1,4 +1,3 @@
-# ruff: noqa: B018
 """
 Hyperband: stop bad candidates early
 ====================================

@@ -1,4 +1,3 @@
-# ruff: noqa: B018
 """
 Which fit ran when, and on which worker
 =======================================

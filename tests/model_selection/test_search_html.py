@@ -10,8 +10,10 @@ import pytest
 import sklearn
 from adaptive_cases import SEARCHES, SPACE, sgd
 from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from sklearn.utils import estimator_html_repr
 
@@ -99,7 +101,7 @@ def test_results_stand_above_the_diagram():
     assert rows["Best parameters"] == [f"n_estimators = {search.best_params_['n_estimators']}"]
     assert rows["Candidates"] == ["2 on 3 splits"]
     assert re.fullmatch(r"\S+ s for fits, \S+ s for scores, \S+ s for the refit", *rows["Time"])
-    assert rows["Fits saved"] == ["3 of 6", "RandomForestClassifier: shared over n_estimators"]
+    assert rows["Fits saved"] == ["3 of 6 of RandomForestClassifier, shared over n_estimators"]
 
 
 def test_without_diagrams_there_is_text_alone():
@@ -218,9 +220,18 @@ def test_fits_of_this_process_show_no_shared_fits():
 
 def test_why_no_fit_was_shared():
     search = GridSearchCV(Tagged(), {"C": [0.1, 1]}, cv=2).fit(X, y)
-    n_saved, reason = shown(search)["Fits saved"]
-    assert n_saved == "none of 4"
-    assert reason.startswith("Tagged: ")
+    (reason,) = shown(search)["Fits saved"]
+    assert reason.startswith("none of 4 of Tagged: ")
+
+
+def test_fits_of_several_steps_have_no_sum():
+    model = make_pipeline(PCA(random_state=0), SVC())
+    search = GridSearchCV(model, {"pca__n_components": [1, 2], "svc__C": [0.1, 1.0]}, cv=2)
+    lines = shown(search.fit(X, y))["Fits saved"]
+    assert {line.partition(" of ")[2] for line in lines} == {
+        "8 of SVC, shared over C",
+        "8 of PCA, shared over n_components",
+    }
 
 
 def test_texts_of_users_are_escaped():

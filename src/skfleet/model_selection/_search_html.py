@@ -42,7 +42,7 @@ def search_html(search: Any) -> str:
         "Best parameters": _parameters(fitted.get("best_params_")),
         "Candidates": _candidates(fitted, results),
         "Time": _times(fitted, results),
-        "Fits saved": _saved_fits(fitted, results),
+        "Fits saved": _saved_fits(fitted),
         "From the checkpoint": _checkpoint(search, results),
         "Time budget": _time_budget(search, results),
         "Refit": _missing_refit(search),
@@ -123,21 +123,21 @@ def _times(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _saved_fits(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
-    """Return the number of fits that were shared, with their parameters, or why none was."""
-    uses = fitted.get("shared_fits_", ())
-    if not uses:
-        return []
-    n_saved = sum(use.n_saved for use in uses)
-    n_fits = len(results["params"]) * _n_splits(results)
-    reasons = [
-        f"{use.estimator}: shared over {' and '.join(use.parameters) or 'all candidates'}"
+def _saved_fits(fitted: Mapping[str, Any]) -> list[str]:
+    """Return for each estimator how many fits were shared, over what, or why none was.
+
+    Those of different steps of a pipeline are different fits, which have no sum.
+    """
+    uses = sorted(fitted.get("shared_fits_", ()), key=lambda use: -use.n_saved)
+    lines = [
+        f"{use.n_saved} of {use.n_fits} of {use.estimator}, shared over "
+        + (" and ".join(use.parameters) or "all candidates")
         if use.n_saved
-        else f"{use.estimator}: {use.refused}"
-        for use in sorted(uses, key=lambda use: -use.n_saved)
+        else f"none of {use.n_fits} of {use.estimator}: {use.refused}"
+        for use in uses
         if use.n_saved or use.refused
     ]
-    return [f"{n_saved or 'none'} of {n_fits}", *map(shorten, reasons[:_MAX_REASONS])]
+    return [shorten(line) for line in lines[:_MAX_REASONS]]
 
 
 def _checkpoint(search: Any, results: Mapping[str, Any]) -> str:
