@@ -1,6 +1,7 @@
 """Warnings point at the line that somebody wrote who reads them, and each is said once."""
 
 import inspect
+import time
 import warnings
 
 import dask.array as da
@@ -39,7 +40,19 @@ ROWS = da.from_array(X, chunks=20)
 def client(request, process_cluster, cluster_client):
     cluster = process_cluster if request.param == "processes" else cluster_client.cluster
     with Client(cluster) as client:
+        wait_for_idle_workers(client)
         yield client
+
+
+def wait_for_idle_workers(client):
+    """Wait for fits that earlier tests left on threads: at their end they restore old filters."""
+    deadline = time.monotonic() + 20
+    while any(client.run(n_executing).values()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def n_executing(dask_worker):
+    return dask_worker.state.executing_count
 
 
 @pytest.fixture(scope="module")
