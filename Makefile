@@ -48,6 +48,8 @@ VERSION_TESTS := $(addprefix tests/, \
         test_shared_fits_kernels.py test_shared_fits_neighbors.py test_shared_fits_trees.py))
 # what codespell reads; pyproject.toml has the words that it takes for others
 PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs examples src
+# tests of what dask-ml and notebooks are needed for, which the environment of the others lacks
+DOCS_TESTS := tests/house/test_coming_from.py tests/journeys/test_notebook.py
 # suites that are run as a user's small rows are too: in one task, or in this process
 SMALL_ROWS_TESTS := $(addprefix tests/, test_bad_inputs.py blocks inference inputs metrics)
 VERSION_EXTRAS := lightgbm,plot,ui,xgboost
@@ -128,6 +130,7 @@ docs: ## the documentation as HTML in docs/_build/html, made in .venv-docs
 	$(VENV)-docs/bin/codespell $(PROSE)
 	OMP_NUM_THREADS=1 $(VENV)-docs/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	$(VENV)-docs/bin/python docs/_ext/check_pages.py docs/_build/html
+	$(VENV)-docs/bin/python -m pytest -q $(DOCS_TESTS)
 
 clean: ## remove what the targets made, .venv included
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-docs build dist docs/_build docs/auto_examples \

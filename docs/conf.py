@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "_ext"), str(HERE)]
+sys.path.insert(0, str(HERE / "_ext"))
 
 import inventories  # noqa: E402
 
@@ -70,9 +70,7 @@ sphinx_gallery_conf = {
     "reference_url": {"skfleet": None},
     "doc_module": ("skfleet",),
     "backreferences_dir": "reference/backreferences",
-    "inspect_global_variables": True,
     "remove_config_comments": True,
-    "copyfile_regex": r"_\w+\.py",
     "within_subsection_order": "FileNameSortKey",
 }
 

@@ -1,6 +1,7 @@
 """Dask clusters of this machine for tests, each with its client."""
 
 import importlib
+import time
 from contextlib import contextmanager
 from itertools import cycle
 
@@ -33,6 +34,17 @@ def persist_in_turn(client, collections):
         persisted.append(client.persist(da.concatenate(parts)))
     wait(persisted)
     return persisted
+
+
+def wait_for_idle_workers(client, seconds=20):
+    """Wait for tasks on threads, also cancelled ones: at their end they may restore old filters."""
+    end = time.monotonic() + seconds
+    while any(client.run(_n_running).values()) and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _n_running(dask_worker):
+    return dask_worker.state.executing_count + len(dask_worker.state.long_running)
 
 
 def can_show_dashboards():

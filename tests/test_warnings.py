@@ -1,7 +1,6 @@
 """Warnings point at the line that somebody wrote who reads them, and each is said once."""
 
 import inspect
-import time
 import warnings
 
 import dask.array as da
@@ -15,6 +14,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.svm import LinearSVC
 from sklearn.utils import parallel
 
+from clusters import wait_for_idle_workers
 from skfleet import metrics
 from skfleet._captured_output import capture_output, output_replayer, process_token
 from skfleet._warnings import IgnoredWarnings, warn
@@ -42,17 +42,6 @@ def client(request, process_cluster, cluster_client):
     with Client(cluster) as client:
         wait_for_idle_workers(client)
         yield client
-
-
-def wait_for_idle_workers(client):
-    """Wait for fits that earlier tests left on threads: at their end they restore old filters."""
-    deadline = time.monotonic() + 20
-    while any(client.run(n_executing).values()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def n_executing(dask_worker):
-    return dask_worker.state.executing_count
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,20 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-ROOMS = ("datasets", "estimators", "exceptions", "metrics", "model_selection")
+ROOMS = (
+    "skfleet",
+    "skfleet.datasets",
+    "skfleet.estimators",
+    "skfleet.exceptions",
+    "skfleet.metrics",
+    "skfleet.model_selection",
+)
+# Public names of rooms whose other names are for the code.
+OTHERS = (
+    "skfleet.engine.counting",
+    "skfleet.fleet.default_client",
+    "skfleet.joblib_backend.FleetBackend",
+)
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 
 
@@ -75,9 +88,11 @@ def _file(page, address):
 def public_names():
     """Yield the full name of each public class and function, and the names of its methods."""
     for room in ROOMS:
-        module = importlib.import_module(f"skfleet.{room}")
-        for name in module.__all__:
-            yield f"skfleet.{room}.{name}", list(_methods(getattr(module, name)))
+        for name in importlib.import_module(room).__all__:
+            member = getattr(importlib.import_module(room), name)
+            if callable(member):
+                yield f"{room}.{name}", list(_methods(member))
+    yield from dict.fromkeys(OTHERS, ()).items()
 
 
 def _methods(obj):

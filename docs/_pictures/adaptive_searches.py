@@ -1,6 +1,7 @@
 """Learning curves of the candidates of a search by successive halving."""
 
 import matplotlib.pyplot as plt
+from _drawing import BLUE, GREY, ORANGE
 from scipy.stats import loguniform
 from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
@@ -8,7 +9,6 @@ from sklearn.neural_network import MLPClassifier
 from skfleet import Fleet
 from skfleet.model_selection import SuccessiveHalvingSearchCV
 
-BLUE, ORANGE, GREY = "#3499cd", "#f79a3b", "#5b5b5b"
 plt.rcParams["font.size"] = 10
 
 X, y = load_digits(return_X_y=True)

@@ -1,8 +1,8 @@
 """Draw the rounds of two fits, one of which loses a worker."""
 
 import matplotlib.pyplot as plt
+from _drawing import BLUE, GREY, ORANGE
 
-BLUE, ORANGE, GREY = "#3499cd", "#f79a3b", "#5b5b5b"
 EVERY, LAST, DEATH, PAUSE = 50, 200, 144, 10
 
 plt.rcParams["font.size"] = 10

@@ -3,13 +3,14 @@
 import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
+from _drawing import BLUE, GREY, ORANGE
 from sklearn.datasets import make_blobs, make_circles
 from sklearn.preprocessing import StandardScaler
 
 from skfleet import Fleet
 from skfleet.estimators import GaussianMixture, KMeans, SpectralClustering
 
-COLOURS = "#3499cd", "#f79a3b", "#5b5b5b"
+COLOURS = BLUE, ORANGE, GREY
 N_ROWS = 600
 
 blobs, _ = make_blobs(N_ROWS, centers=[(-4, 0), (0, 0), (4, 0)], random_state=0)

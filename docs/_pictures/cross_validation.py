@@ -4,11 +4,11 @@ import dask.dataframe as dd
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from _drawing import BLUE, ORANGE
 from matplotlib.patches import Patch
 
 from skfleet.model_selection import GroupKFold, KFold, ShuffleSplit, TimeSeriesSplit
 
-BLUE, ORANGE = "#3499cd", "#f79a3b"
 plt.rcParams["font.size"] = 10
 
 n_rows, n_partitions = 40, 5

@@ -1,6 +1,7 @@
 """A drawing: the candidates of a mixed search, and the workers to which device_of sends them."""
 
 import matplotlib.pyplot as plt
+from _drawing import BLUE, ORANGE
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,7 +22,7 @@ CANDIDATES = {
         StandardScaler(), LogisticRegression(device="cuda")
     ),
 }
-COLORS = {"cpu": "#3499cd", "cuda": "#f79a3b"}
+COLORS = {"cpu": BLUE, "cuda": ORANGE}
 WORKERS = {"cpu": (1.0, "CPU workers\nprocesses, one for each\nremaining core"),
            "cuda": (4.0, "GPU workers\none process with one\nthread for each GPU")}  # fmt: skip
 

@@ -4,10 +4,10 @@ from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 import numpy as np
+from _drawing import BLUE, GREY
 
 from skfleet.blocks import _block
 
-BLUE, GREY = "#3499cd", "#5b5b5b"
 IMPORTS = 300e6  # what a worker process has imported
 plt.rcParams["font.size"] = 10
 

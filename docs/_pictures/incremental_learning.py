@@ -3,6 +3,7 @@
 import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
+from _drawing import BLUE, GREY, ORANGE
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import train_test_split
@@ -10,7 +11,6 @@ from sklearn.model_selection import train_test_split
 from skfleet import Fleet
 from skfleet.estimators import Incremental
 
-BLUE, ORANGE, GREY = "#3499cd", "#f79a3b", "#5b5b5b"
 plt.rcParams["font.size"] = 10
 
 X, X_val, y, y_val = train_test_split(*load_digits(return_X_y=True), random_state=0)

@@ -4,6 +4,7 @@ import time
 
 import joblib
 import matplotlib.pyplot as plt
+from _drawing import BLUE, ORANGE
 from distributed import get_worker
 
 from skfleet import Fleet
@@ -31,7 +32,7 @@ with Fleet(n_workers=4, processes=False), joblib.parallel_config("skfleet"):
     runs = {"n_jobs=-1": calls(-1), "n_jobs=2": calls(2)}
 
 figure, panels = plt.subplots(2, sharex=True, layout="constrained")
-for axes, color, (title, run) in zip(panels, ("#3499cd", "#f79a3b"), runs.items(), strict=True):
+for axes, color, (title, run) in zip(panels, (BLUE, ORANGE), runs.items(), strict=True):
     rows = {worker: row for row, worker in enumerate(sorted({worker for worker, _, _ in run}))}
     for number, (worker, begin, length) in enumerate(run, start=1):
         axes.barh(rows[worker], length, left=begin, color=color, edgecolor="white")

@@ -1,6 +1,7 @@
 """Passes over Dask rows: of three searches, and of the same fits and scores one after the other."""
 
 import matplotlib.pyplot as plt
+from _drawing import BLUE, GREY
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import make_pipeline
@@ -11,7 +12,6 @@ from skfleet.engine import counting
 from skfleet.estimators import GaussianNB, LogisticRegression, Ridge, RobustScaler, StandardScaler
 from skfleet.model_selection import GridSearchCV, split_rows
 
-BLUE, GREY = "#3499cd", "#5b5b5b"
 plt.rcParams["font.size"] = 10
 
 X, y = make_classification(8_192, n_features=6, random_state=0, chunks=4_096)

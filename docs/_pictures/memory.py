@@ -6,6 +6,7 @@ import dask.dataframe as dd
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from _drawing import BLUE, ORANGE
 
 from skfleet import Fleet, config_context
 from skfleet.engine import counting
@@ -36,8 +37,8 @@ figure, axes = plt.subplots(figsize=(7.0, 2.6), layout="constrained")
 names = list(counts_by_place)
 loads = [counts.loads / N_FILES for counts in counts_by_place.values()]
 reads = [counts.cache_reads / N_FILES for counts in counts_by_place.values()]
-axes.barh(names, loads, 0.55, color="#f79a3b", label="from its Parquet file")
-axes.barh(names, reads, 0.55, left=loads, color="#3499cd", label="from the disk of its worker")
+axes.barh(names, loads, 0.55, color=ORANGE, label="from its Parquet file")
+axes.barh(names, reads, 0.55, left=loads, color=BLUE, label="from the disk of its worker")
 axes.invert_yaxis()
 axes.set_xlabel("times that a fit reads each block")
 axes.set_ylabel("blocks are kept")

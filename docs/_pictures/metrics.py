@@ -2,6 +2,7 @@
 
 import dask.array as da
 import matplotlib.pyplot as plt
+from _drawing import BLUE, ORANGE
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
@@ -33,8 +34,8 @@ with Fleet(n_workers=2, processes=False), config_context(single_task_below=0):
 figure, axes = plt.subplots(layout="constrained")
 places = range(len(NAMES))
 one_by_one = [sum(alone[: n + 1]) for n in places]
-axes.barh([p - 0.2 for p in places], one_by_one, 0.38, color="#f79a3b", label="one by one")
-axes.barh([p + 0.2 for p in places], together, 0.38, color="#3499cd", label="one check_scoring")
+axes.barh([p - 0.2 for p in places], one_by_one, 0.38, color=ORANGE, label="one by one")
+axes.barh([p + 0.2 for p in places], together, 0.38, color=BLUE, label="one check_scoring")
 axes.set_yticks(places, [NAMES[0]] + [f"+ {name}" for name in NAMES[1:]])
 axes.invert_yaxis()
 axes.set_xlabel("times that each block is loaded, for the metrics so far")

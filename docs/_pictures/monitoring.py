@@ -1,6 +1,7 @@
 """Measured: what ``search.plot()`` draws of a grid search on four workers."""
 
 import matplotlib.pyplot as plt
+from _drawing import BLUE, GREY, ORANGE
 from cycler import cycler
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
@@ -9,7 +10,7 @@ from skfleet import Fleet
 from skfleet.model_selection import GridSearchCV
 
 plt.rcParams["font.size"] = 10
-plt.rcParams["axes.prop_cycle"] = cycler(color=["#3499cd", "#f79a3b", "#5b5b5b"])
+plt.rcParams["axes.prop_cycle"] = cycler(color=[BLUE, ORANGE, GREY])
 
 X, y = load_digits(return_X_y=True)
 grid = {"C": [0.01, 0.1, 1, 10], "gamma": [0.0002, 0.001, 0.005]}

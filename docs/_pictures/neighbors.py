@@ -3,13 +3,13 @@
 import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
+from _drawing import BLUE, ORANGE
 from sklearn.metrics import roc_auc_score
 from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import Fleet
 from skfleet.estimators import BlockwiseVotingClassifier, RandomForestClassifier
 
-BLUE, ORANGE = "#3499cd", "#f79a3b"
 N_ROWS, N_BLOCKS = 8_000, 32
 
 rng = np.random.default_rng(0)

@@ -1,17 +1,13 @@
 """Our seconds over scikit-learn's, for every cell of the benchmark of costs."""
 
-import json
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
+from _drawing import BLUE, GREY, ORANGE
+from _results import cost_cells
 
-COLOURS = {"numpy": "#f79a3b", "array": "#5b5b5b", "parquet": "#3499cd"}
+COLOURS = {"numpy": ORANGE, "array": GREY, "parquet": BLUE}
 LABELS = {"numpy": "NumPy array", "array": "Dask array in memory", "parquet": "Parquet files"}
-here = Path.cwd()
-folders = (place / "benchmarks" / "results" for place in [here, *here.parents])
-results = next(path for folder in folders for path in folder.glob("cost-*.json"))
-cells = json.loads(results.read_text(encoding="utf-8"))["cells"]
+cells = cost_cells()
 plt.rcParams["font.size"] = 10
 figure, axis = plt.subplots(figsize=(7.0, 3.6))
 for container, colour in COLOURS.items():

@@ -1,16 +1,11 @@
 """Seconds of a fit over the number of rows, from ``benchmarks/results``."""
 
-import json
-from pathlib import Path
-
 import matplotlib.pyplot as plt
+from _drawing import BLUE, GREY, ORANGE
+from _results import cost_cells
 
-BLUE, ORANGE, GREY = "#3499cd", "#f79a3b", "#5b5b5b"
 NAMES = ("LogisticRegression", "KMeans", "GridSearchCV")
-here = Path.cwd()
-folders = (place / "benchmarks" / "results" for place in [here, *here.parents])
-results = next(path for folder in folders for path in folder.glob("cost-*.json"))
-cells = json.loads(results.read_text(encoding="utf-8"))["cells"]
+cells = cost_cells()
 plt.rcParams["font.size"] = 10
 figure, axes = plt.subplots(1, 3, figsize=(7.0, 3.6), sharex=True, sharey=True)
 

@@ -1,10 +1,9 @@
 """Seconds of fits on a GPU, from ``benchmarks/results``."""
 
-import json
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
+from _drawing import BLUE, GREY, ORANGE
+from _results import load
 
 FITS = {
     "ridge": "Ridge",
@@ -12,12 +11,9 @@ FITS = {
     "logistic": "Logistic\nRegression",
     "kmeans": "KMeans(100),\n20 iterations",
 }
-BARS = {"skfleet": "#3499cd", "cuml": "#f79a3b", "floor": "#5b5b5b"}
+BARS = {"skfleet": BLUE, "cuml": ORANGE, "floor": GREY}
 LABELS = {"skfleet": "scikit-fleet", "cuml": "cuML", "floor": "lower bound"}
-here = Path.cwd()
-folders = [place / "benchmarks" / "results" for place in [here, *here.parents]]
-folder = next(folder for folder in folders if folder.is_dir())
-cases = json.loads((folder / "gpu-bench-20261127-191325.json").read_text(encoding="utf-8"))["cases"]
+cases = load("gpu-bench-20261127-191325.json")["cases"]
 plt.rcParams["font.size"] = 10
 figure, axis = plt.subplots(figsize=(7.0, 3.6))
 

@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+from _drawing import BLUE, GREY, ORANGE
 from sklearn.ensemble import RandomForestClassifier
 
 from skfleet import Fleet
@@ -9,7 +10,6 @@ from skfleet.datasets import make_classification
 from skfleet.estimators import ParallelPostFit
 from skfleet.metrics import precision_recall_curve
 
-BLUE, ORANGE, GREY = "#3499cd", "#f79a3b", "#5b5b5b"
 N_TRAIN, RECALL = 2_000, 0.8
 
 X, y = make_classification(

@@ -5,6 +5,7 @@ import time
 import warnings
 
 import matplotlib.pyplot as plt
+from _drawing import BLUE, GREY, ORANGE
 from sklearn.datasets import load_iris
 from sklearn.dummy import DummyClassifier
 
@@ -44,7 +45,7 @@ titles = [
     f"time_budget={BUDGET:g}: {len(runs[0])} of {n_fits} fits",
     f"the same search again: the other {len(runs[1])} fits",
 ]
-for axes, run, color, title in zip(panels, runs, ("#3499cd", "#f79a3b"), titles, strict=True):
+for axes, run, color, title in zip(panels, runs, (BLUE, ORANGE), titles, strict=True):
     for row, worker in enumerate(workers):
         fits = run[run["worker"] == worker]
         bars = list(zip(fits["begin"], fits["end"] - fits["begin"], strict=True))
@@ -53,6 +54,6 @@ for axes, run, color, title in zip(panels, runs, ("#3499cd", "#f79a3b"), titles,
     axes.set_ylim(len(workers) - 0.4, -0.6)
     axes.set_title(title, loc="left", size=10)
     axes.spines[["top", "right"]].set_visible(False)
-panels[0].axvline(BUDGET, color="#5b5b5b", linestyle="--")
+panels[0].axvline(BUDGET, color=GREY, linestyle="--")
 panels[1].set_xlim(left=0)
 panels[1].set_xlabel("seconds since each search began")

@@ -1,6 +1,7 @@
 """How many fits of the last step five searches ask for, and how many they make."""
 
 import matplotlib.pyplot as plt
+from _drawing import BLUE, GREY
 from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
@@ -13,7 +14,6 @@ from sklearn.tree import DecisionTreeClassifier
 from skfleet import Fleet
 from skfleet.model_selection import GridSearchCV
 
-BLUE, GREY = "#3499cd", "#5b5b5b"
 plt.rcParams["font.size"] = 10
 
 X, y = load_breast_cancer(return_X_y=True)

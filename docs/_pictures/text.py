@@ -8,12 +8,12 @@ import numpy as np
 import pandas
 import scipy.signal
 import scipy.stats
+from _drawing import BLUE, ORANGE
 from sklearn.pipeline import make_pipeline
 
 from skfleet import Fleet
 from skfleet.estimators import CountVectorizer, HashingVectorizer, MultinomialNB
 
-BLUE, ORANGE = "#3499cd", "#f79a3b"
 N_SENTENCES, COLUMNS = 4_000, [2**power for power in range(6, 19, 2)]
 
 

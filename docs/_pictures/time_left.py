@@ -9,13 +9,13 @@ from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 import numpy as np
+from _drawing import BLUE, GREY, ORANGE
 from sklearn.datasets import load_iris
 from sklearn.dummy import DummyClassifier
 
 from skfleet import Fleet
 from skfleet.model_selection import GridSearchCV
 
-BLUE, ORANGE, GREY = "#3499cd", "#f79a3b", "#5b5b5b"
 plt.rcParams["font.size"] = 10
 BAR = re.compile(r"(\d+) of (\d+) fits.*about ([\d.]+) s to go")
 

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge as HostRidge
 from sklearn.pipeline import make_pipeline
 
+from clusters import wait_for_idle_workers
 from skfleet import Fleet
 from skfleet._array import is_not_numpy
 from skfleet._device import DEVICE_VARIABLE, host_to_device_transfers, to_device
@@ -50,9 +51,7 @@ def blocks(monkeypatch):
 def fleet(device, blocks, mixed_fleet):
     with mixed_fleet.as_current():
         yield mixed_fleet
-    end = time.monotonic() + 30  # what is under way goes on, on the device of this test
-    while any(mixed_fleet.run(n_running).values()) and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_for_idle_workers(mixed_fleet, 30)  # what is under way goes on, on the device of this test
 
 
 def on(device, estimator):
@@ -250,10 +249,6 @@ def test_nothing_is_held_after_a_search_that_was_interrupted(fleet):
         search.fit(X, labels)
     thread.join()
     assert_nothing_is_held()
-
-
-def n_running(dask_worker):
-    return dask_worker.state.executing_count + len(dask_worker.state.long_running)
 
 
 def test_rows_of_a_grid_search_go_when_it_ends(fleet):

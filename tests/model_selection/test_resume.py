@@ -447,3 +447,31 @@ def test_another_distribution_is_named(folder, tmp_path):
     told = r"was {'p': loguniform\(1, 10\)}, is {'p': loguniform\(1, b=20\)}"
     with pytest.raises(ValueError, match=told):
         other.fit(X, y)
+
+
+def test_time_that_is_over_before_a_candidate_is_complete(folder, tmp_path):
+    params = {"cv": 4, "n_jobs": 2, "time_budget": 1.0, "checkpoint": tmp_path / "there"}
+    search = GridSearchCV(Counted(folder, seconds=1.1), {"p": [0, 1]}, **params)
+    with (
+        pytest.warns(FitFailedWarning, match="Not made"),
+        pytest.warns(UserWarning, match="non-finite"),
+        pytest.raises(ValueError, match=r"time_budget=1.0 s was over before any candidate"),
+    ):
+        search.fit(X, y)
+    assert not hasattr(search, "cv_results_")
+    n_made = count(folder)
+    assert 1 <= n_made < 4
+    assert search.set_params(time_budget=None).fit(X, y).n_checkpoint_fits_ == n_made
+
+
+def test_scores_that_fail_are_not_taken_for_fits_that_were_not_made(folder):
+    def scoring(model, X, y):
+        raise ValueError("no luck")
+
+    search = GridSearchCV(Counted(folder, seconds=1.1), {"p": [0]}, cv=2, scoring=scoring)
+    search.set_params(time_budget=1.0, refit=False)  # both fits begin at once
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(X, y)
+    assert np.isnan(search.cv_results_["mean_test_score"]).all()
+    assert count(folder) == 2

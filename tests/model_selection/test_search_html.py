@@ -20,6 +20,7 @@ from sklearn.utils import estimator_html_repr
 from skfleet import estimators
 from skfleet._display import count, format_value, html_table
 from skfleet.model_selection import (
+    ASHASearchCV,
     GridSearchCV,
     HalvingGridSearchCV,
     HalvingRandomSearchCV,
@@ -290,3 +291,17 @@ def test_what_is_lazy_in_a_model_is_shown_without_being_computed(monkeypatch):
         html = model._repr_html_()
         assert "labels_" in html
         assert "Array[int32](150,)" in html
+
+
+def test_a_sampler_of_the_users_needs_no_parameters():
+    class Halves:
+        def ask(self, instruction, pending=None):
+            return {"alpha": 0.5**instruction.candidate}
+
+        def tell(self, *args):
+            pass
+
+    params = {"n_initial_parameters": 3, "max_iter": 4}
+    search = ASHASearchCV(sgd(), None, sampler=Halves(), **params)
+    assert search.metadata["n_models"] == 3
+    assert shown(search.fit(X, y))["Candidates"][0].startswith("3, in ")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from skfleet._display import count
 from skfleet.engine._fit_progress import current_fit_progress, no_fit_progress
 
 logger = logging.getLogger("skfleet.engine")
@@ -84,9 +85,7 @@ def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: 
 def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:
     """Count one pass and write it to the log."""
     add_counts(passes=1)
-    numbers = ((n_blocks, "block"), (n_tasks, "task"))
-    blocks, tasks = (f"{n} {noun}" if n == 1 else f"{n} {noun}s" for n, noun in numbers)
-    logger.debug("pass %s: %s in %s", name, blocks, tasks)
+    logger.debug("pass %s: %s in %s", name, count(n_blocks, "block"), count(n_tasks, "task"))
 
 
 def count_library_passes(name: str, n_passes: int, n_rows: int | None) -> None:

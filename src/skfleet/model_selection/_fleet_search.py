@@ -358,7 +358,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
             if rows is not None:
                 check_candidates(self, candidates, rows.params)
             results = evaluate_candidates(candidates, cv, more_results, **kwargs)
-            _check_scored(results, current_context().stop_reason)
+            _check_fitted(results, current_context().stop_reason)
             if rows is not None:
                 results |= self._best_iterations()  # in place: it becomes cv_results_
             return results
@@ -371,12 +371,11 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         return best_iterations([f for e in evaluations for f in e.all_fits], self.n_splits_)
 
 
-def _check_scored(results: Mapping[str, Any], stop_reason: str | None) -> None:
-    """Raise where the time was over before any candidate had all its scores."""
-    scores = [values for name, values in results.items() if name.startswith("mean_test_")]
-    if stop_reason is not None and not np.isfinite(scores).any():
+def _check_fitted(results: Mapping[str, Any], stop_reason: str | None) -> None:
+    """Raise where the time was over before any candidate had been fitted on all splits."""
+    if stop_reason is not None and np.isnan(results["mean_fit_time"]).all():  # of fits not made
         raise ValueError(
-            f"{stop_reason} before any candidate had been scored on all splits. Raise time_budget, "
+            f"{stop_reason} before any candidate had been fitted on all splits. Raise time_budget, "
             "or take fewer splits. With a checkpoint, another fit goes on with those that are made."
         )
 
