@@ -31,6 +31,7 @@ from skfleet.exceptions import FleetError
 from skfleet.fleet._client import FleetClient
 from skfleet.fleet._fleet_summary import FleetSummary
 from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local_cluster
+from skfleet.fleet._log_filters import quiet_closing
 from skfleet.fleet._worker_memory import check_free_memory
 
 # Of a local cluster, to reach the number of workers that `scale` sets.
@@ -294,7 +295,8 @@ class Fleet:
         stop_log_failures(self.client)
         self.client.close()
         if self._is_ours and self._cluster is not None:
-            self._cluster.close()
+            with quiet_closing():
+                self._cluster.close()
 
     def __enter__(self) -> Client:
         if self.client.status in ("closing", "closed"):

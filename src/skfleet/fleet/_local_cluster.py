@@ -33,6 +33,7 @@ from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
 from skfleet.engine import CORES_VARIABLE
 from skfleet.exceptions import FleetError, MissingMainGuardError
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
+from skfleet.fleet._log_filters import QuietShuffles
 from skfleet.fleet._worker_memory import (
     allocator_variables,
     check_memory_limit,
@@ -104,22 +105,6 @@ class _WorkerDeaths(SchedulerPlugin):
         for name in sorted(names):
             text = f"its worker has ended. It is run again until {n_deaths} workers have"
             self._scheduler.log_event(TOPIC, {"task": name, "error": text})
-
-
-class _QuietShuffles(SchedulerPlugin):
-    """Filters what distributed warns of at the begin and end of every healthy shuffle."""
-
-    name = "skfleet-quiet-shuffles"
-    _logger = logging.getLogger("distributed.shuffle._scheduler_plugin")
-
-    def __init__(self) -> None:
-        self._logger.addFilter(self.filter)
-
-    async def close(self) -> None:
-        self._logger.removeFilter(self.filter)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith(("Shuffle %s initialized", "Shuffle %s deactivated"))
 
 
 class _LocalCluster(SpecCluster):
@@ -272,7 +257,7 @@ def start_local_cluster(
         # Plugins of the scheduler, before a client can submit anything.
         running: Any = cluster.scheduler
         running.add_plugin(_WorkerDeaths(running))
-        running.add_plugin(_QuietShuffles())
+        running.add_plugin(QuietShuffles())
         return cluster
 
 
