@@ -25,7 +25,11 @@ from skfleet.glm._dense_solvers import (
 
 
 class Quadratic(NamedTuple):
-    """The function c' gram c / 2 - xy' c + yy / 2 of coefficients c."""
+    """The function c' gram c / 2 - xy' c + yy / 2 of coefficients c.
+
+    It is half the squared error of least squares: `gram` has the products of columns, `xy` the
+    products of columns and target, and `yy` is the sum of squares of the target.
+    """
 
     gram: np.ndarray
     xy: np.ndarray
@@ -131,7 +135,11 @@ class DescentRows(NamedTuple):
 
 
 class PathPoint(NamedTuple):
-    """A minimiser on a regularisation path, with its convergence."""
+    """A minimiser on a regularisation path, with its convergence.
+
+    `dual_gap` bounds the distance of its value from the minimum, `n_iter` counts the sweeps, and
+    `converged` is whether the tolerance was reached.
+    """
 
     coef: np.ndarray
     dual_gap: float
@@ -205,10 +213,11 @@ def _refine(
 def coordinate_descent(
     problem: Quadratic | RowQuadratic, candidates: Sequence[Mapping[str, Any]]
 ) -> list[PathPoint]:
-    """Minimise as scikit-learn does from zero, with the alpha, l1_ratio, ... of each candidate.
+    """Minimise from zero for each candidate, in the steps that scikit-learn takes.
 
-    The steps are those that it takes on rows with these products, and as many, to rounding; so
-    coefficients that it leaves before the optimum are left where it leaves them.
+    A candidate is a mapping with alpha, l1_ratio, tol, max_iter and positive. The steps are those
+    that scikit-learn takes on rows with these products, to rounding, and as many; coefficients that
+    it leaves before the optimum are left where it leaves them.
     """
     rows = problem.descent_rows()
     points = []

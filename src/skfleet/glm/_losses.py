@@ -25,8 +25,9 @@ class Pointwise(NamedTuple):
 class Loss(Protocol):
     """A loss of a target y and a linear predictor eta of one column per output.
 
-    `hessian_bound` is the largest eigenvalue that its second derivative has anywhere, which bounds
-    the length of a gradient step.
+    `n_outputs` is the number of columns of eta. `hessian_bound` is the largest eigenvalue that the
+    second derivative has anywhere, which bounds the length of a gradient step. `valid_targets` is
+    the range of y in words, empty where all numbers are allowed.
     """
 
     n_outputs: int
