@@ -85,7 +85,7 @@ class NoWorkersError(FleetError, TimeoutError):
     >>> from skfleet.estimators import Ridge
     >>> from skfleet.exceptions import NoWorkersError
     >>> X, y = da.ones((10, 2)), da.ones(10)
-    >>> with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
+    >>> with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
     ...     with Client(cluster), skfleet.config_context(wait_for_workers_timeout=0.1):
     ...         try:
     ...             Ridge().fit(X, y)
