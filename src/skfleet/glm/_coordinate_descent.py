@@ -168,12 +168,15 @@ def elastic_net_path(
 ) -> list[PathPoint]:
     """Minimise problem + alpha (l1_ratio |c|_1 + (1 - l1_ratio) / 2 |c|_2^2) for every alpha.
 
+    Return a point for every alpha, in their order. `start` are coefficients to begin with, and
+    `positive` allows none below 0.
+
     Coordinate descent with screening (Friedman, Hastie and Tibshirani, 2010; scikit-learn's), on
     rows that have these products. It ends after `max_iter` sweeps for each alpha, or where the
     duality gap is at most `tol` times yy. From there the coefficients in use are solved for
-    (feature-sign search, Lee et al., 2006) where the optimality conditions do not hold to `excess`
-    times `tol` of their violation at zero, for columns at unit deviation, and as far as that takes
-    no more work than descent did, or little.
+    (feature-sign search, Lee et al., 2006), unless the optimality conditions hold to `excess` times
+    `tol` of their violation at zero, for columns at unit deviation. That takes no more work than
+    descent did, or little.
     """
     # From the largest alpha down: solutions start sparse, and each is a start for the next.
     order = np.argsort(-alphas, kind="stable")

@@ -177,8 +177,8 @@ class Tweedie:
     """Half the deviance of a distribution with variance mean^power, less its constant part.
 
     The mean is exp(eta) with a log link, eta without (Jørgensen, 1987, Exponential dispersion
-    models). Outside of powers from 1 to 2 with a log link the loss need not be convex; `curve` is
-    then its expected second derivative, which is never negative (Fisher scoring).
+    models). Outside of powers from 1 to 2 with a log link the loss need not be convex; `hessian`
+    returns then its expected second derivative, which is never negative (Fisher scoring).
     """
 
     power: float
