@@ -134,8 +134,8 @@ docs: ## the documentation as HTML in docs/_build/html, made in .venv-docs
 
 clean: ## remove what the targets made, .venv included
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-docs build dist docs/_build docs/auto_examples \
-	    docs/reference/generated docs/reference/backreferences docs/sg_execution_times.rst .mypy_cache .pytest_cache .ruff_cache \
-	    .import_linter_cache .hypothesis benchmarks/.asv
+	    docs/contribute/generated docs/reference/generated docs/reference/backreferences \
+	    docs/sg_execution_times.rst .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/.asv
 
 # One environment; each extra is installed once, and again when pyproject.toml changed.
 $(VENV)/.ready-%: pyproject.toml .ci/setup

@@ -44,7 +44,20 @@ _current: ContextVar[Config] = ContextVar("skfleet_config", default=_DEFAULT)
 
 
 def get_config() -> Config:
-    """Return the settings of the current context."""
+    """Return the settings of the current context.
+
+    Returns
+    -------
+    config : Config
+        The settings, each as an attribute.
+
+    Examples
+    --------
+    >>> from skfleet import config_context, get_config
+    >>> with config_context(device="cpu"):
+    ...     get_config().device
+    'cpu'
+    """
     return _current.get()
 
 
