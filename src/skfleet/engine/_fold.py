@@ -56,9 +56,10 @@ class TrainingBatch(NamedTuple):
 
 
 class FoldPace:
-    """Pace of folds over the same rows, and the places of their blocks, for the next one.
+    """Pace of folds over the same rows, measured by each fold for the next one.
 
-    A fold of its own begins with a task for each batch.
+    It also remembers on which workers the blocks are. A fold without one begins with a task for
+    each batch.
     """
 
     def __init__(self) -> None:
@@ -67,9 +68,9 @@ class FoldPace:
         self._expires = 0.0
 
     def record(self, n_batches: int, seconds: float, max_seconds: float) -> None:
-        """Choose the batches of a task, of at most so many seconds, and the next window's length.
+        """Choose the batches of a task, and the length of the next window of batches.
 
-        From the time that a window of batches took.
+        A window of `n_batches` took `seconds`, and a task is to take at most `max_seconds`.
         """
         n_in_time = max_seconds * n_batches / seconds
         self.batches_per_task = int(np.clip(n_in_time, 1, MAX_BATCHES_PER_TASK))
