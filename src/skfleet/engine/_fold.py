@@ -150,13 +150,13 @@ def fold(
     resources: ResourceRequest = ANY_WORKER,
     pace: FoldPace | None = None,
 ) -> State:
-    """Update a state batch after batch: state = update(state, block, *args).
+    """Update a state batch after batch, and return the last state.
 
-    `update` returns a new state and leaves the old one unchanged, so that a batch that was lost
-    with a worker is repeated from the state before it, and counts once. By default each block of
-    the rows is a batch, in their order. `select` may drop rows of a loaded block.
-    `on_checkpoint(state, n)` is called with states after n batches: every few batches, at the end,
-    and before an error is raised. Epochs over the same rows share a `pace`.
+    `update(state, block, *args)` returns a new state and leaves the old one unchanged, so that a
+    batch that was lost with a worker is repeated from the state before it, and counts once. By
+    default each block of the rows is a batch, in their order. `select` may drop rows of a loaded
+    block. `on_checkpoint(state, n)` is called with states after n batches: every few batches, at
+    the end, and before an error is raised. Epochs over the same rows share a `pace`.
     """
     batches = [TrainingBatch([ref]) for ref in rows.blocks] if batches is None else batches
     spec = FoldSpec(update, rows.dtype, not rows.checked, select)

@@ -340,7 +340,7 @@ def _may_run_in_one_task(X: Any, limit: float) -> bool:
 
 
 def small_bytes(most: float = math.inf) -> float:
-    """Return the bytes up to which rows are small where more than `most` are not."""
+    """Return the bytes up to which rows are small: 32 MiB, or `most` where that is less."""
     return min(SMALL_BYTES, most)
 
 
