@@ -55,7 +55,7 @@ def machine_of(address: str) -> str:
 
 
 def threads_of_machine(engine: DaskEngine) -> int:
-    """Return the threads of all workers of a machine, of the one that has fewest."""
+    """Return the number of threads that all workers of a machine have; the least of any machine."""
     threads: Counter[str] = Counter()
     for address, n in engine.worker_threads().items():
         threads[machine_of(address)] += n
@@ -243,8 +243,9 @@ class ProcessLauncher:
     """Starts groups of processes, one for each machine of a cluster at first.
 
     A process has the threads of all workers of its machine, or `n_threads`. With `in_workers` each
-    worker holds its object in a thread of its own, which takes arrays on its GPU as they are. Their
-    number and their threads remain when workers are gone for good: then a machine has several.
+    worker holds its object in a thread of its own, which takes arrays on its GPU as they are. When
+    workers are gone for good, as many processes run with as many threads: then a machine has
+    several.
     """
 
     lost_error = GroupLostError
