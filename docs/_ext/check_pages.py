@@ -111,7 +111,7 @@ def _names(rooms):
     for room in rooms:
         for name in importlib.import_module(room).__all__:
             member = getattr(importlib.import_module(room), name)
-            if callable(member):
+            if inspect.isclass(member) or inspect.isfunction(member):
                 yield f"{room}.{name}", list(_methods(member))
 
 
