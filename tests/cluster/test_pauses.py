@@ -251,7 +251,7 @@ def test_worker_process_without_memory(monkeypatch, work, tmp_path):
     monkeypatch.setattr(_wait, "CHECK_SECONDS", 0.5)
     monkeypatch.setattr(_parallel_call, "FLEET_CHECK_SECONDS", 0.5)
     options = ["--no-dashboard", "--nworkers", "1", "--nthreads", "1", "--memory-limit", "500MB"]
-    with LocalCluster(n_workers=0, processes=True, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=0, processes=True, dashboard_address="127.0.0.1:0") as cluster:
         command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address]
         worker = subprocess.Popen(
             [*command, *options, "--local-directory", str(tmp_path)],
