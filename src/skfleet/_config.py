@@ -135,7 +135,9 @@ def config_context(**settings: Any) -> Iterator[None]:
         and in tasks have none.
     wait_for_workers_timeout : float, default=10
         Seconds for which work waits for a first worker where a scheduler has none, and for a
-        scheduler that does not answer, before it raises `skfleet.exceptions.NoWorkersError`.
+        scheduler that does not answer, before it raises `skfleet.exceptions.NoWorkersError`. More
+        than 60 is also the wait for workers that are all paused for lack of memory, before a
+        `skfleet.exceptions.WorkersPausedError`.
 
     Raises
     ------

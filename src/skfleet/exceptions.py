@@ -7,6 +7,7 @@ __all__ = [
     "NoWorkersError",
     "PlacementError",
     "WorkerMemoryError",
+    "WorkersPausedError",
 ]
 
 
@@ -150,6 +151,18 @@ class WorkerMemoryError(FleetError):
     def cause(self) -> str:
         """The task, and what it took of how much memory."""
         return str(self.args[0])
+
+
+class WorkersPausedError(WorkerMemoryError):
+    """All workers for the tasks that wait are paused for their memory, and nothing frees it.
+
+    Parameters
+    ----------
+    cause : str
+        The workers, and what they have in use of how much memory.
+    advice : str
+        What helps.
+    """
 
 
 class FleetVersionError(FleetError):

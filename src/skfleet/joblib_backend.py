@@ -309,8 +309,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             shared=SharedArguments(client, self._broadcast(client)),
             options={k: v for k, v in self._options.items() if k != "resources"},
             resources_for=self._slots.resources,
-            has_workers=lambda device: self._slots.has_workers(self.client, device),
-            no_worker_timeout=max(30.0, self.wait_for_workers_timeout or 0),
+            has_workers=self._slots.has_workers,
+            no_worker_timeout=self.wait_for_workers_timeout or 0,
         )
         self._warnings, self._n_checkpointed = WarningTally(), 0
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from distributed import Future, wait
 
-from skfleet._cluster import scheduler_workers, seceded, wait_for_workers
+from skfleet._cluster import PauseCheck, scheduler_workers, seceded, wait_for_workers
 from skfleet.blocks import Block, BlockRef
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._disk_blocks import CachedBlock, StoredBlock, store_block
@@ -364,6 +364,7 @@ class ProcessLauncher:
         Dask would write them again too, but not where there was no worker for a moment.
         """
         refs = list(stored)
+        pauses = PauseCheck(self.engine.client)
         while True:
             alive = wait_for_workers(self.engine.client)
             pending = []
@@ -384,6 +385,7 @@ class ProcessLauncher:
                 return refs
             with seceded(), suppress(TimeoutError):
                 wait(pending, timeout=POLL_SECONDS)
+            pauses.look()
 
     def _store_on(self, block: BlockRef, rank: int) -> BlockRef:
         """Submit the task that writes a block to the disk of a rank's machine."""
