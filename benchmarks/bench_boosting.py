@@ -319,7 +319,7 @@ def deaths(library, n_rows=300_000, n_columns=28, runs=4):
         X, y = rows_in_files(folder, n_rows, n_columns, n_rows // 12)
         for run in range(runs):
             for case in figures:
-                client.wait_for_workers(2, timeout=60)
+                client.wait_for_workers(2, timeout=600)
                 with tempfile.TemporaryDirectory() as notes:
                     rounds = Rounds(notes, case["deaths"])
                     start = time.perf_counter()
