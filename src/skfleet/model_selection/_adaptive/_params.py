@@ -15,13 +15,12 @@ from skfleet._validation import (
     check_bool,
     check_has_partial_fit,
     check_in_interval,
-    check_option,
     check_positive_int,
     check_verbose,
 )
 from skfleet.metrics import check_scorer
-from skfleet.model_selection._adaptive._samplers import SAMPLERS
 from skfleet.model_selection._records._tokenize import content_key, unfitted
+from skfleet.model_selection._samplers._choice import check_sampler
 
 _ALTERNATIVE = "search with HalvingRandomSearchCV"
 
@@ -116,14 +115,9 @@ def _check_rows(search: Any) -> None:
     if search.batch_size is not None:
         check_positive_int("batch_size", search.batch_size)
     check_bool("refit_on_test", search.refit_on_test)
-    if not all(hasattr(search.sampler, name) for name in ("ask", "tell")):
-        check_option("sampler", search.sampler, SAMPLERS)
-    elif search._n_candidates() == "grid":
-        raise ValueError(
-            "n_initial_parameters must be a number with a sampler of your own. Got 'grid' instead."
-        )
-    elif search.points_to_evaluate is not None:
-        raise ValueError(
-            "points_to_evaluate must not be given with a sampler of your own. Got both. Let the "
-            "sampler ask for them."
-        )
+    check_sampler(
+        search.sampler,
+        points=search.points_to_evaluate,
+        past_results=search.past_results,
+        number=("n_initial_parameters", search._n_candidates()),
+    )
