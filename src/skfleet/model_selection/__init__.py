@@ -27,6 +27,7 @@ from skfleet.model_selection._paths._registry import (
 )
 from skfleet.model_selection._samplers._candidate_source import CandidateSource
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
+from skfleet.model_selection._search_bayes import BayesSearchCV
 from skfleet.model_selection._search_successive_halving import (
     HalvingGridSearchCV,
     HalvingRandomSearchCV,
@@ -60,6 +61,7 @@ from skfleet.model_selection._validation import (
 
 __all__ = [
     "ASHASearchCV",
+    "BayesSearchCV",
     "CandidateSource",
     "GridSearchCV",
     "GroupKFold",

@@ -20,7 +20,8 @@ from skfleet._validation import (
 )
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._records._tokenize import content_key, unfitted
-from skfleet.model_selection._samplers._choice import check_sampler
+from skfleet.model_selection._samplers._choice import check_sampler, choose_sampler
+from skfleet.model_selection._samplers._draws import DRAWS
 
 _ALTERNATIVE = "search with HalvingRandomSearchCV"
 
@@ -117,7 +118,13 @@ def _check_rows(search: Any) -> None:
     check_bool("refit_on_test", search.refit_on_test)
     check_sampler(
         search.sampler,
+        search.parameters,
         points=search.points_to_evaluate,
         past_results=search.past_results,
-        number=("n_initial_parameters", search._n_candidates()),
     )
+    draws = isinstance(search.sampler, str) and choose_sampler(search.sampler) in DRAWS
+    if search._n_candidates() == "grid" and not draws:
+        raise ValueError(
+            f"n_initial_parameters must be a number with sampler={search.sampler!r}. Got 'grid' "
+            "instead."
+        )

@@ -14,6 +14,7 @@ from skfleet._optional_dependencies import check_extra
 from skfleet._validation import check_option
 from skfleet.model_selection._samplers._draws import DRAWS
 from skfleet.model_selection._samplers._optuna_source import PastScore
+from skfleet.model_selection._samplers._parameter_space import ParameterSpace
 
 logger = logging.getLogger("skfleet.model_selection")
 
@@ -42,28 +43,21 @@ def has_model(sampler: Any) -> bool:
     return isinstance(sampler, BaseSampler)
 
 
-def check_sampler(sampler: Any, *, points: Any, past_results: Any, number: tuple[str, Any]) -> None:
-    """Raise for a sampler that is none, or does not fit to the number and the first candidates.
-
-    ``number`` is the parameter with the number of candidates, and its value.
-    """
+def check_sampler(sampler: Any, parameters: Any, *, points: Any, past_results: Any) -> None:
+    """Raise for a sampler that is none, or that cannot choose among these parameters."""
     choice = choose_sampler(sampler)
     if has_model(choice):
         check_extra(f"sampler={sampler!r}", "optuna", "optuna")
-    elif past_results is not None:
+        ParameterSpace(parameters)
+        return
+    if past_results is not None:
         raise ValueError(
             'past_results must be used with sampler="tpe" or a sampler of Optuna, which learn from '
             f"them. Got sampler={sampler!r} instead."
         )
-    elif isinstance(choice, str) or not all(hasattr(choice, name) for name in ("ask", "tell")):
+    if isinstance(choice, str) or not all(hasattr(choice, name) for name in ("ask", "tell")):
         check_option("sampler", choice, SAMPLERS)
-        return
-    name, value = number
-    if isinstance(value, str):
-        raise ValueError(
-            f"{name} must be a number with sampler={sampler!r}. Got {value!r} instead."
-        )
-    if points is not None and not has_model(choice):
+    elif points is not None:
         raise ValueError(
             "points_to_evaluate must not be given with a sampler of your own. Got both. Let the "
             "sampler ask for them."

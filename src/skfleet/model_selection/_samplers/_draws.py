@@ -15,7 +15,7 @@ from skfleet.model_selection._samplers._candidate_source import FixedCandidates
 
 DRAWS = ("random", "sobol", "halton")
 
-# Nearest to 0 and 1 that quantiles are taken: at the ends they may be infinite, or below all values.
+# Distance from 0 and 1 of all quantiles: at the ends they may be infinite, or below all values.
 _MARGIN = 1e-12
 
 

@@ -167,7 +167,9 @@ class OptunaSource(CandidateSource):
 
         sampler = copy.deepcopy(self._sampler)  # of which each knows one study only
         if isinstance(sampler, str):
-            n_startup = {"n_startup_trials": self._n_enough} if self._has_rungs else {}
+            n_startup: dict[str, Any] = (
+                {"n_startup_trials": self._n_enough} if self._has_rungs else {}
+            )
             with _without_warnings():
                 sampler = optuna.samplers.TPESampler(
                     seed=self._seed + n_calls,
@@ -221,7 +223,7 @@ def _state(name: str) -> Any:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Ignore what Optuna warns of: grouped parameters, which several dicts need, are experimental."""
+    """Ignore that the groups of parameters which several dicts need are experimental."""
     from optuna.exceptions import ExperimentalWarning
 
     with warnings.catch_warnings():

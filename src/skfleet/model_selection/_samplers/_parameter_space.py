@@ -34,12 +34,13 @@ class ParameterSpace:
             if self.is_conditional:
                 distributions[_DICT] = CategoricalDistribution(range(len(dicts)))
             for name, choices in values_by_name.items():
-                if is_distribution(choices, name):
-                    values[name], distribution = choices, FloatDistribution(0.0, 1.0)
-                else:
-                    values[name] = list(choices)
-                    distribution = CategoricalDistribution(range(len(values[name])))
-                distributions[self._trial_name(number, name)] = distribution
+                is_number = is_distribution(choices, name)
+                values[name] = choices if is_number else list(choices)
+                distributions[self._trial_name(number, name)] = (
+                    FloatDistribution(0.0, 1.0)
+                    if is_number
+                    else CategoricalDistribution(range(len(values[name])))
+                )
             self._dicts.append(values)
             self._distributions.append(distributions)
 
