@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet._validation import check_positive_int
-from skfleet.model_selection._adaptive._params import metric_names
+from skfleet.model_selection._adaptive._params import check_seed, metric_names
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._dispatch._search_context import current_context
 from skfleet.model_selection._fleet_search import FleetSearchMixin
@@ -236,12 +236,9 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
     def _check_candidates(self) -> None:
         if self.batch_size is not None:
             check_positive_int("batch_size", self.batch_size)
-        check_sampler(
-            self.sampler,
-            self.param_distributions,
-            points=self.points_to_evaluate,
-            past_results=self.past_results,
-        )
+        if self.checkpoint is not None:
+            check_seed(self.random_state)
+        check_sampler(self, self.param_distributions)
 
     def _later_iterations(
         self, n_candidates: int, more_results: Mapping[str, Any]

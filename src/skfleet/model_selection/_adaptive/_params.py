@@ -77,10 +77,16 @@ def check_parameters(search: Any) -> None:
     if search.time_budget is not None:
         check_in_interval("time_budget", search.time_budget, 0, open="l")
     check_verbose("verbose", search.verbose)
-    if search.checkpoint is not None and not _is_integer(search.random_state):
+    if search.checkpoint is not None:
+        check_seed(search.random_state)
+
+
+def check_seed(random_state: Any) -> None:
+    """Raise for a random_state that would draw something else when a search goes on."""
+    if not _is_integer(random_state):
         raise ValueError(
             "random_state must be a number with a checkpoint, to draw the same candidates and "
-            f"rows again. Got {search.random_state!r} instead."
+            f"rows again. Got {random_state!r} instead."
         )
 
 
@@ -116,12 +122,7 @@ def _check_rows(search: Any) -> None:
     if search.batch_size is not None:
         check_positive_int("batch_size", search.batch_size)
     check_bool("refit_on_test", search.refit_on_test)
-    check_sampler(
-        search.sampler,
-        search.parameters,
-        points=search.points_to_evaluate,
-        past_results=search.past_results,
-    )
+    check_sampler(search, search.parameters)
     draws = isinstance(search.sampler, str) and choose_sampler(search.sampler) in DRAWS
     if search._n_candidates() == "grid" and not draws:
         raise ValueError(

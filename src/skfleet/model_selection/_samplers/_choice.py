@@ -13,7 +13,7 @@ import numpy as np
 from skfleet._optional_dependencies import check_extra
 from skfleet._validation import check_option
 from skfleet.model_selection._samplers._draws import DRAWS
-from skfleet.model_selection._samplers._optuna_source import PastScore
+from skfleet.model_selection._samplers._optuna_source import PastScore, is_reproducible
 from skfleet.model_selection._samplers._parameter_space import ParameterSpace
 
 logger = logging.getLogger("skfleet.model_selection")
@@ -43,12 +43,15 @@ def has_model(sampler: Any) -> bool:
     return isinstance(sampler, BaseSampler)
 
 
-def check_sampler(sampler: Any, parameters: Any, *, points: Any, past_results: Any) -> None:
+def check_sampler(search: Any, parameters: Any) -> None:
     """Raise for a sampler that is none, or that cannot choose among these parameters."""
+    sampler, past_results = search.sampler, search.past_results
     choice = choose_sampler(sampler)
     if has_model(choice):
         check_extra(f"sampler={sampler!r}", "optuna", "optuna")
         ParameterSpace(parameters)
+        if search.checkpoint is not None:
+            _check_reproducible(choice, parameters)
         return
     if past_results is not None:
         raise ValueError(
@@ -57,10 +60,19 @@ def check_sampler(sampler: Any, parameters: Any, *, points: Any, past_results: A
         )
     if isinstance(choice, str) or not all(hasattr(choice, name) for name in ("ask", "tell")):
         check_option("sampler", choice, SAMPLERS)
-    elif points is not None:
+    elif search.points_to_evaluate is not None:
         raise ValueError(
             "points_to_evaluate must not be given with a sampler of your own. Got both. Let the "
             "sampler ask for them."
+        )
+
+
+def _check_reproducible(sampler: Any, parameters: Any) -> None:
+    """Raise for a sampler that would choose other candidates when the search goes on."""
+    if not isinstance(sampler, str) and not is_reproducible(parameters, sampler):
+        raise ValueError(
+            "sampler must have a seed with a checkpoint, to choose the same candidates again. Got "
+            f"{type(sampler).__name__} without one instead. Give it a seed."
         )
 
 

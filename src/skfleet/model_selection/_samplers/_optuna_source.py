@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ logger = logging.getLogger("skfleet.model_selection")
 RANDOM_FRACTION = 1 / 3
 # A rung has enough scores for a model with so many more than there are parameters, as in BOHB.
 _MORE_THAN_PARAMETERS = 3
+# From so many scores samplers choose by a model of them, by default.
+_MANY_SCORES = 30
 
 
 class PastScore(NamedTuple):
@@ -89,9 +92,11 @@ class OptunaSource(CandidateSource):
         has_rungs: bool = False,
     ) -> None:
         self.space = ParameterSpace(parameters)
-        self._sampler, self._seed, self._has_rungs = sampler, seed, has_rungs
-        self._points = list(points)
+        self._has_rungs, self._points = has_rungs, list(points)
         self._n_enough = self.space.n_parameters + _MORE_THAN_PARAMETERS
+        is_name = isinstance(sampler, str)
+        # a copy, as the next search with this sampler has the same draws
+        self._sampler = self._tree_of_parzen_estimators(seed) if is_name else copy.deepcopy(sampler)
         self._rng = np.random.default_rng(seed)
         self._rungs: dict[int, _Rung] = {}  # by the number of calls
         self._trial_params: dict[int, dict[str, Any]] = {}  # by the number of the candidate
@@ -158,32 +163,33 @@ class OptunaSource(CandidateSource):
         """Return the rung of a number of calls, made when it is first used."""
         n_calls = int(n_calls) if self._has_rungs else 0
         if n_calls not in self._rungs:
-            self._rungs[n_calls] = _Rung(self._new_study(n_calls))
+            self._rungs[n_calls] = _Rung(self._new_study())
         return self._rungs[n_calls]
 
-    def _new_study(self, n_calls: int) -> Any:
-        """Return a study in memory, with a sampler of its own."""
+    def _new_study(self) -> Any:
+        """Return a study in memory. All have one sampler, which so draws nothing twice."""
         import optuna
 
-        sampler = copy.deepcopy(self._sampler)  # of which each knows one study only
-        if isinstance(sampler, str):
-            n_startup: dict[str, Any] = (
-                {"n_startup_trials": self._n_enough} if self._has_rungs else {}
-            )
-            with _without_warnings():
-                sampler = optuna.samplers.TPESampler(
-                    seed=self._seed + n_calls,
-                    multivariate=True,
-                    group=self.space.is_conditional,
-                    constant_liar=True,
-                    **n_startup,
-                )
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # it reports each new study
         try:
-            return optuna.create_study(sampler=sampler, direction="maximize")
+            return optuna.create_study(sampler=self._sampler, direction="maximize")
         finally:
             optuna.logging.set_verbosity(verbosity)
+
+    def _tree_of_parzen_estimators(self, seed: int) -> Any:
+        """Return Optuna's sampler, for rungs with as many random candidates as BOHB has."""
+        from optuna.samplers import TPESampler
+
+        n_startup: dict[str, Any] = {"n_startup_trials": self._n_enough} if self._has_rungs else {}
+        with _without_warnings():
+            return TPESampler(
+                seed=seed,
+                multivariate=True,
+                group=self.space.is_conditional,
+                constant_liar=True,
+                **n_startup,
+            )
 
     def _update_open_trials(self, rung: _Rung, pending: Mapping[int, Any]) -> None:
         """Let the open trials of a rung be those of the candidates that run."""
@@ -213,6 +219,20 @@ class OptunaSource(CandidateSource):
         elif not math.isnan(score):
             trial_params = self._trial_params[number]
             rung.add(trial_params, self.space.distributions_of(trial_params), score)
+
+
+def is_reproducible(parameters: Any, sampler: Any) -> bool:
+    """Return whether copies of a sampler choose the same candidates: it has a seed, or needs none.
+
+    Samplers have no public sign of it, so two are asked, with random scores behind them.
+    """
+    candidates = []
+    for _ in range(2):
+        source, rng = OptunaSource(parameters, sampler, 0), np.random.default_rng(0)
+        points = [source.space.candidate_of(source.space.draw(rng)) for _ in range(_MANY_SCORES)]
+        source._add_past(PastScore(params, float(rng.random()), 1) for params in points)
+        candidates.append(source.ask(SimpleNamespace(candidate=0, n_calls=1), {}))
+    return candidates[0] == candidates[1]
 
 
 def _state(name: str) -> Any:
