@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import ceil
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, repeat
 from os import PathLike
 from typing import Any
 
-import joblib
 import numpy as np
 from sklearn import model_selection
 from sklearn.utils import check_random_state
@@ -16,6 +15,7 @@ from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet._validation import check_positive_int
 from skfleet.model_selection._adaptive._params import check_seed, metric_names
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
+from skfleet.model_selection._backends import planning_backend
 from skfleet.model_selection._dispatch._search_context import current_context
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 from skfleet.model_selection._init_params import init_params
@@ -49,13 +49,13 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
     ) -> None:
         """Evaluate batches of candidates, each chosen by the scores of those before."""
         source, n_candidates = self._source()
-        size = self.batch_size or joblib.effective_n_jobs(self.n_jobs)
-        size = n_candidates if isinstance(source, FixedCandidates) else min(size, n_candidates)
+        sizes = self._batch_sizes(source, n_candidates)
         search_ctx = callback_ctx.subcontext(
-            task_name="search", max_subtasks=ceil(n_candidates / size)
+            task_name="search", max_subtasks=len(sizes)
         ).call_on_fit_task_begin(estimator=self)
         begin = 0
-        for n_batch in self._batches(n_candidates, size):
+        for number, n_batch in enumerate(sizes):
+            self._record_batch(number, n_batch)
             orders = [TrainInstruction(begin + i, self.n_splits_) for i in range(n_batch)]
             batch: dict[int, dict[str, Any]] = {}
             for order in orders:
@@ -95,23 +95,36 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
         )
         return source, self.n_iter
 
+    def _batch_sizes(self, source: CandidateSource, n_candidates: int) -> list[int]:
+        """Return the numbers of candidates that are chosen at once, those of the checkpoint first.
+
+        A sampler that is asked for as many at a time chooses the same candidates again.
+        """
+        if isinstance(source, FixedCandidates):
+            return [n_candidates]
+        records, backend = current_context().records, planning_backend(self.n_jobs)
+        n_slots = 1 if backend is None else backend.count_slots(self.n_jobs)
+        sizes: list[int] = []
+        planned = chain(
+            [] if records is None else records.batches, repeat(self.batch_size or max(1, n_slots))
+        )
+        while (n_left := n_candidates - sum(sizes)) > 0:
+            size = next(planned)
+            sizes.append(min(size, n_left))
+        return sizes
+
+    def _record_batch(self, number: int, size: int) -> None:
+        """Record the size of a batch, before its fits."""
+        records = current_context().records
+        if records is not None and number >= len(records.batches):
+            records.add_batch(size)
+
     def _metric(self, results: Mapping[str, Any]) -> str:
         """Return the metric by which candidates are chosen: that of `refit`, or the first."""
         names = [key.removeprefix(_MEAN) for key in results if key.startswith(_MEAN)]
         names = names or metric_names(self.scoring)
         is_name = isinstance(self.refit, str) and self.refit in names
         return self.refit if is_name else (names or ["score"])[0]
-
-    def _batches(self, n_candidates: int, size: int) -> Iterator[int]:
-        """Yield the sizes of batches: first those in the checkpoint, as they were."""
-        records = current_context().records
-        recorded = [] if records is None else list(records.batches)
-        while n_candidates:
-            n_batch = min(recorded[0] if recorded else size, n_candidates)
-            if records is not None and not recorded:
-                records.add_batch(n_batch)
-            recorded, n_candidates = recorded[1:], n_candidates - n_batch
-            yield n_batch
 
 
 @search_docstring

@@ -35,7 +35,7 @@ class ParameterSpace:
                 distributions[_DICT] = CategoricalDistribution(range(len(dicts)))
             for name, choices in values_by_name.items():
                 is_number = is_distribution(choices, name)
-                values[name] = choices if is_number else list(choices)
+                values[name] = choices if is_number else _as_list(choices, name)
                 distributions[self._trial_name(number, name)] = (
                     FloatDistribution(0.0, 1.0)
                     if is_number
@@ -103,6 +103,18 @@ class ParameterSpace:
                     params = {self._trial_name(number, name): u for name, u in places.items()}
                     return {_DICT: number, **params} if self.is_conditional else params
         raise ValueError(f"{dict(candidate)!r} is not among the parameters of the search.")
+
+
+def _as_list(values: Any, name: str) -> list[Any]:
+    """Return the values of a parameter, or raise if there are none."""
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        raise TypeError(
+            f"{name} must be a list or a distribution. Got {type(values).__name__} instead. "
+            "Put a single value into a list."
+        )
+    if not len(values):
+        raise ValueError(f"{name} must have values. Got none instead.")
+    return list(values)
 
 
 def _place_of(value: Any, values: Any) -> float | int | None:
