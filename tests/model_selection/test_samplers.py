@@ -252,3 +252,12 @@ def test_sampler_without_a_seed_has_no_checkpoint(digits, tmp_path):
             halving(sampler=sampler, checkpoint=tmp_path / "search").fit(*digits)
     seeded = optuna.samplers.TPESampler(seed=0)
     halving(sampler=seeded, checkpoint=tmp_path / "search", n_jobs=1).fit(*digits)
+
+
+@pytest.mark.parametrize("has_rungs", [False, True])
+def test_lists_alone_are_tried_once_each(has_rungs):
+    space = {"a": [1, 2, 3], "b": ["x", "y"]}
+    source = OptunaSource(space, "tpe", 0, has_rungs=has_rungs)
+    candidates = search_with(source, 7, lambda p: float(p["a"]))
+    tried = [tuple(params.items()) for params in candidates]
+    assert len(set(tried[:6])) == len(set(tried)) == source.space.size == 6

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet._validation import check_positive_int
+from skfleet._warnings import warn
 from skfleet.model_selection._adaptive._params import check_seed, metric_names
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._backends import planning_backend
@@ -93,7 +94,14 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
         source = OptunaSource(
             self.param_distributions, sampler, int(seed), points=points or (), past=past
         )
-        return source, self.n_iter
+        if source.space.size < self.n_iter:
+            warn(
+                f"The total space of parameters {source.space.size} is smaller than n_iter="
+                f"{self.n_iter}. Running {source.space.size} iterations. For exhaustive searches, "
+                "use GridSearchCV.",
+                UserWarning,
+            )
+        return source, int(min(self.n_iter, source.space.size))
 
     def _batch_sizes(self, source: CandidateSource, n_candidates: int) -> list[int]:
         """Return the numbers of candidates that are chosen at once, those of the checkpoint first.

@@ -153,7 +153,8 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         is_grid = all(not hasattr(v, "rvs") for space in spaces for v in space.values())
         if isinstance(n_requested, str):
             return len(ParameterGrid(self.parameters))
-        if is_grid and self.sampler == "random":
+        sampler = choose_sampler(self.sampler)
+        if is_grid and (sampler == "random" or has_model(sampler)):
             n_requested = min(n_requested, len(ParameterGrid(self.parameters)))
         return max(n_requested, len(self.points_to_evaluate or ()))
 

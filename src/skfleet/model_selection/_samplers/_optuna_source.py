@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -25,6 +26,9 @@ RANDOM_FRACTION = 1 / 3
 _MORE_THAN_PARAMETERS = 3
 # From so many scores samplers choose by a model of them, by default.
 _MANY_SCORES = 30
+# A sampler that proposes one candidate again and again is asked no more often than this.
+_MAX_REPEATED = 10
+_REPEATED = -1  # number of a candidate that is not evaluated again
 
 
 class PastScore(NamedTuple):
@@ -100,6 +104,8 @@ class OptunaSource(CandidateSource):
         self._rng = np.random.default_rng(seed)
         self._rungs: dict[int, _Rung] = {}  # by the number of calls
         self._trial_params: dict[int, dict[str, Any]] = {}  # by the number of the candidate
+        # latest scores, NaN of those without, of all that was asked for
+        self._scores_by_params: dict[tuple[tuple[str, Any], ...], float] = {}
         self._add_past(past)
 
     def _add_past(self, past: Iterable[PastScore]) -> None:
@@ -133,7 +139,10 @@ class OptunaSource(CandidateSource):
         point = self._points[number] if number < len(self._points) else {}
         is_random = self._has_rungs and self._rng.random() < RANDOM_FRACTION
         if is_random and not point:
-            self._trial_params[number] = self.space.draw(self._rng)
+            is_complete = len(self._scores_by_params) >= self.space.size
+            params = self.space.draw(self._rng) if is_complete else self._untried()
+            self._scores_by_params.setdefault(_key(params), math.nan)
+            self._trial_params[number] = params
             return self.space.candidate_of(self._trial_params[number])
         rung = self._rung_to_ask(order)
         self._update_open_trials(rung, pending)
@@ -143,16 +152,39 @@ class OptunaSource(CandidateSource):
                 rung.study.enqueue_trial(self.space.trial_params_of(point))
         except ValueError:  # values that the model does not know: it learns nothing from them
             is_known = False
-        with _without_warnings():
-            trial = rung.study.ask()
-            params = self.space.suggest(trial)
-        rung.n_trials += 1
+        trial, params = self._new_trial(rung)
         rung.open_trials[number] = trial
         if is_known:
             self._trial_params[number] = trial.params
         else:
             rung.tell(number, math.nan, 0)
         return {**params, **point}
+
+    def _new_trial(self, rung: _Rung) -> tuple[Any, dict[str, Any]]:
+        """Ask for a trial; where there are lists alone, for one that was not asked for yet."""
+        for n_repeated in count():
+            with _without_warnings():
+                trial = rung.study.ask()
+                params = self.space.suggest(trial)
+            rung.n_trials += 1
+            key = _key(trial.params)
+            if self.space.size == math.inf or key not in self._scores_by_params:
+                break
+            if len(self._scores_by_params) >= self.space.size:
+                break
+            rung.open_trials[_REPEATED] = trial
+            rung.tell(_REPEATED, self._scores_by_params[key], 0)
+            if n_repeated >= _MAX_REPEATED:
+                rung.study.enqueue_trial(self._untried())
+        self._scores_by_params.setdefault(key, math.nan)
+        return trial, params
+
+    def _untried(self) -> dict[str, Any]:
+        """Return the parameters of a trial that was not asked for yet, drawn at random."""
+        while True:
+            params = self.space.draw(self._rng)
+            if _key(params) not in self._scores_by_params:
+                return params
 
     def _rung_to_ask(self, order: Any) -> _Rung:
         """Return the rung with most calls that has enough scores, or that of a new candidate."""
@@ -213,6 +245,7 @@ class OptunaSource(CandidateSource):
         number = order.candidate
         if number not in self._trial_params:
             return
+        self._scores_by_params[_key(self._trial_params[number])] = score
         rung = self._rung(order.n_calls)
         if number in rung.open_trials:
             rung.tell(number, score, order.n_calls, is_pruned=is_pruned)
@@ -233,6 +266,10 @@ def is_reproducible(parameters: Any, sampler: Any) -> bool:
         source._add_past(PastScore(params, float(rng.random()), 1) for params in points)
         candidates.append(source.ask(SimpleNamespace(candidate=0, n_calls=1), {}))
     return candidates[0] == candidates[1]
+
+
+def _key(params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(params.items()))
 
 
 def _state(name: str) -> Any:

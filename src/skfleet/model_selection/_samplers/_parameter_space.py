@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,12 @@ class ParameterSpace:
                 )
             self._dicts.append(values)
             self._distributions.append(distributions)
+
+    @property
+    def size(self) -> float:
+        """Number of candidates; infinite where there is a distribution."""
+        lengths = (map(_n_values, values_by_name.values()) for values_by_name in self._dicts)
+        return sum(map(math.prod, lengths))
 
     @property
     def n_parameters(self) -> int:
@@ -103,6 +110,10 @@ class ParameterSpace:
                     params = {self._trial_name(number, name): u for name, u in places.items()}
                     return {_DICT: number, **params} if self.is_conditional else params
         raise ValueError(f"{dict(candidate)!r} is not among the parameters of the search.")
+
+
+def _n_values(values: Any) -> float:
+    return math.inf if hasattr(values, "ppf") else len(values)
 
 
 def _as_list(values: Any, name: str) -> list[Any]:
