@@ -52,7 +52,7 @@ PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs examples src
 DOCS_TESTS := tests/house/test_coming_from.py tests/journeys/test_notebook.py
 # suites that are run as a user's small rows are too: in one task, or in this process
 SMALL_ROWS_TESTS := $(addprefix tests/, test_bad_inputs.py blocks inference inputs metrics)
-VERSION_EXTRAS := lightgbm,plot,ui,xgboost
+VERSION_EXTRAS := lightgbm,optuna,plot,ui,xgboost
 
 define test_versions
 $(1)/bin/python -c 'import skfleet; skfleet.show_versions()'

@@ -264,13 +264,18 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         n_slots = len(self._slots.addresses(self.client))
         if n_slots == 0:
             return 0
-        n_calls = self._limit(n_jobs, n_slots) or n_slots
+        n_calls = self.count_slots(n_jobs)
         if level == 1:
             # all tasks that workers have been given are busy, the calling one included
             n_busy = sum(len(keys) for keys in self.client.processing().values())
             return min(n_calls, max(1, n_slots - n_busy))
         # joblib takes 1 to mean: do not use a backend at all. A fleet of one worker is one.
         return max(2, min(n_calls, n_slots))
+
+    def count_slots(self, n_jobs: int | None) -> int:
+        """Return the number of calls that run at once, which may be one."""
+        n_slots = len(self._slots.addresses(self.client))
+        return min(self._limit(n_jobs, n_slots) or n_slots, n_slots)
 
     @staticmethod
     def _limit(n_jobs: int | None, n_slots: int) -> int | None:

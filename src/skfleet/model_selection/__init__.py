@@ -1,7 +1,6 @@
 """Model selection on a fleet: searches, cross-validation and curves, and splits of Dask rows."""
 
 from skfleet.blocks import RowSet
-from skfleet.model_selection._adaptive._samplers import CandidateSource
 from skfleet.model_selection._adaptive._search_halving import (
     ASHASearchCV,
     HyperbandSearchCV,
@@ -26,7 +25,9 @@ from skfleet.model_selection._paths._registry import (
     SharedFitUse,
     register_shared_fit,
 )
+from skfleet.model_selection._samplers._candidate_source import CandidateSource
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
+from skfleet.model_selection._search_bayes import BayesSearchCV
 from skfleet.model_selection._search_successive_halving import (
     HalvingGridSearchCV,
     HalvingRandomSearchCV,
@@ -60,6 +61,7 @@ from skfleet.model_selection._validation import (
 
 __all__ = [
     "ASHASearchCV",
+    "BayesSearchCV",
     "CandidateSource",
     "GridSearchCV",
     "GroupKFold",

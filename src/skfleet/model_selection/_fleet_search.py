@@ -129,6 +129,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                 "instead. Leave it out for the scores of separate fits, and give 'approximate' "
                 "where scores within the tolerance of a solver will do."
             )
+        self._check_candidates()
         if self.time_budget is not None:
             check_in_interval("time_budget", self.time_budget, 0, open="l")
         check_scorer(self.scoring)
@@ -263,6 +264,9 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
             When there is no such score.
         """
         return plot_search(self, scoring)
+
+    def _check_candidates(self) -> None:
+        """Raise for invalid parameters of how candidates are chosen."""
 
     def _later_iterations(
         self, n_candidates: int, more_results: Mapping[str, Any]

@@ -213,11 +213,18 @@ test_size : float or int, default=None
 batch_size : int, default=None
     Maximum number of rows per call of ``partial_fit``. By default a block of a Dask
     collection, or 10,000 local rows.
-sampler : {"random", "sobol", "halton"} or CandidateSource, default="random"
-    Sampler of candidates: random, or quasi-random (lists, and distributions with ``ppf``). An
-    object with ``ask`` and ``tell`` is asked for each candidate when it begins.
+sampler : {"random", "sobol", "halton", "tpe", "auto"}, sampler of Optuna or CandidateSource, \
+        default="random"
+    Sampler of candidates: random, quasi-random, or by a model of the scores so far: Optuna's tree
+    of Parzen estimators, or any of its samplers. Then this is BOHB: the model learns from the
+    scores after most calls of which there are enough, and a third of the candidates is random.
+    "auto" is "tpe" where Optuna is installed, else "random". All but "random" take lists, and
+    distributions with ``ppf``. An object with ``ask`` and ``tell`` is asked for each candidate
+    when it begins.
 points_to_evaluate : sequence of dict, default=None
     Parameters of the first candidates. Parameters that a point does not have are drawn.
+past_results : dict or sequence of dict, default=None
+    The `cv_results_` of earlier searches over such parameters, from which a model learns.
 n_jobs : int, default=None
     Maximum number of candidates in training at once. None and -1 mean the whole fleet, 1 the
     calling process.
