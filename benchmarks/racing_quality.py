@@ -12,7 +12,6 @@ all pairs are of scikit-learn's own rows.
 
 from __future__ import annotations
 
-import argparse
 import json
 import warnings
 from collections.abc import Callable, Iterator

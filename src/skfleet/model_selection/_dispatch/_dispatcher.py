@@ -248,7 +248,7 @@ class FitDispatcher:
             for fit in fits:
                 self._requests.withdraw(fit)
             self._progress.show_dropped(len(self._race.race.drops))
-            return [Outcome(fit, self._race.stand_in()) for fit in fits] or None
+            return [Outcome(fit, self._race.withdrawn()) for fit in fits] or None
 
     def _skip(self) -> list[Outcome] | None:
         """End the fits that wait, after an interrupt, or when the time budget is over."""
@@ -264,9 +264,12 @@ class FitDispatcher:
 
     def _nan(self, fit: FitRequest, reason: str | None) -> BatchResult:
         """Return a result with NaN scores for a fit that was not made."""
+        error = f"Not made, because {reason}."
+        if self._race is not None and (stand_in := self._race.stand_in(error)):
+            return BatchResult(True, [stand_in], has_run=False)
         job = self._requests.jobs[fit.job]
         scores = dict.fromkeys(scorers_of(job.options["scorer"]), math.nan)
-        n_test, error = len(job.folds[fit.fold][1]), f"Not made, because {reason}."
+        n_test = len(job.folds[fit.fold][1])
         result = fit_result(job.options, scores, scores, n_test, math.nan, error)
         if self._context.validation_rows is not None:
             result["best_iteration"] = math.nan

@@ -43,13 +43,17 @@ class RacedFits:
         """Return whether the race has dropped the candidate of a fit that waits."""
         return fit.place.candidate in self.race.drops
 
-    def stand_in(self) -> BatchResult:
-        """Return a result for a fit that is not made; its numbers do not count.
+    def withdrawn(self) -> BatchResult:
+        """Return a result for a fit of a candidate that the race has dropped."""
+        return BatchResult(True, [self.stand_in(None)], has_run=False, is_withdrawn=True)
 
-        They are those of a fit that was made, so that scikit-learn warns of nothing.
+    def stand_in(self, error: str | None) -> dict[str, Any]:
+        """Return a result for a fit that is not made, or nothing as long as there is no other.
+
+        Its numbers do not count. They are those of a fit that was made, so that scikit-learn does
+        not warn of any that is not finite.
         """
-        assert self._success is not None  # a candidate is dropped by the scores of another
-        return BatchResult(True, [dict(self._success)], has_run=False, is_withdrawn=True)
+        return {} if self._success is None else {**self._success, "fit_error": error}
 
 
 def score_of(result: dict[str, Any], metric: Any) -> float:

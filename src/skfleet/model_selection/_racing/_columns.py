@@ -20,8 +20,8 @@ def set_race_results(
     rank behind all that may. ``fits`` are the results of all fits, by candidate and split.
     """
     results["n_folds"] = race.n_splits
-    # Those for which there was no time have NaN already.
-    rows = np.flatnonzero((race.n_splits < n_splits) & (race.is_dropped | race.is_eligible))
+    rows = np.flatnonzero(race.n_splits < n_splits)
+    is_compared = race.is_dropped | race.is_eligible  # there was no time for others
     for name in [key.removeprefix("mean_") for key in results if key.startswith("mean_")]:
         columns = [f"split{split}_{name}" for split in range(n_splits)]
         if columns[0] in results:
@@ -29,7 +29,7 @@ def set_race_results(
         else:
             values = np.array([fit[name] for fit in fits], dtype=float).reshape(-1, n_splits)
         for row in rows:
-            own = values[row, : race.n_splits[row]]
+            own = values[row, : race.n_splits[row]] if is_compared[row] else np.array([np.nan])
             results[f"mean_{name}"][row], results[f"std_{name}"][row] = own.mean(), own.std()
             for column in columns[race.n_splits[row] :]:
                 if column in results:
