@@ -12,10 +12,12 @@ all pairs are of scikit-learn's own rows.
 
 from __future__ import annotations
 
+import argparse
 import json
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +43,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from skfleet.model_selection._racing._race import RULES, Race, RaceResult
 
 N_PAIRS = 100
 N_SPLITS = (10, 5)
@@ -263,3 +267,86 @@ def tables(folder: Path, data: Path | None, n_pairs: int) -> Iterator[dict[str, 
         if not file.exists():
             file.write_text(json.dumps(pair(number, data)))
         yield json.loads(file.read_text())
+
+
+def raced(rule: str, scores: np.ndarray) -> RaceResult:
+    """Return what a race leaves of a table of scores, by candidate and split."""
+    race = Race(rule, scores.shape[1])
+    race.add(len(scores))
+    for split in range(scores.shape[1]):
+        for candidate in range(len(scores)):
+            if candidate not in race.drops:
+                race.record(candidate, split, scores[candidate, split])
+    return race.result()
+
+
+def comparison(rule: str, n_splits: int, every: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how a race compares with the full search, over all pairs."""
+    rows = []
+    for table in every:
+        scores, seconds = (np.array(table[f"{x} {n_splits}"]) for x in ("scores", "seconds"))
+        race = raced(rule, scores)
+        means = scores.mean(axis=1)
+        best, choice = means.argmax(), np.where(race.is_eligible, means, -np.inf).argmax()
+        error = scores[best].std() / np.sqrt(n_splits)
+        was_made = np.arange(n_splits) < race.n_splits[:, None]
+        rows.append(
+            {
+                "data": table["data"],
+                "model": table["model"],
+                "n_candidates": len(scores),
+                "same_winner": means[choice] == means[best],
+                "within_error": means[choice] >= means[best] - error,
+                "fits_saved": 1 - was_made.mean(),
+                "seconds_saved": 1 - (seconds * was_made).sum() / seconds.sum(),
+            }
+        )
+    frame = pd.DataFrame(rows)
+    return {
+        "racing": rule,
+        "cv": n_splits,
+        "pairs": len(frame),
+        "same_winner": round(float(frame["same_winner"].mean()), 3),
+        "within_error": round(float(frame["within_error"].mean()), 3),
+        "median_fits_saved": round(float(frame["fits_saved"].median()), 3),
+        "median_seconds_saved": round(float(frame["seconds_saved"].median()), 3),
+        "quartiles_fits_saved": frame["fits_saved"].quantile([0.25, 0.75]).round(3).tolist(),
+        "fits_saved_by_model": {
+            str(model): round(float(value), 3)
+            for model, value in frame.groupby("model")["fits_saved"].median().items()
+        },
+        "misses": [f"{r['data']}, {r['model']}" for r in rows if not r["within_error"]],
+    }
+
+
+def main() -> None:
+    """Print the figures, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=Path, required=True, help="folder of the tables of scores")
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
+    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    parser.add_argument("--pairs", type=int, default=N_PAIRS)
+    options = parser.parse_args()
+    data = options.data
+    if data is not None and not data.is_dir():
+        print(f"{data} is absent: all pairs are of scikit-learn's own rows")
+        data = None
+    every = list(tables(options.tables, data, options.pairs))
+    figures = [comparison(rule, n, every) for rule in RULES for n in N_SPLITS]
+    columns = ["racing", "cv", "pairs", "same_winner", "within_error"]
+    columns += ["median_fits_saved", "median_seconds_saved"]
+    print(pd.DataFrame(figures)[columns].to_string(index=False))
+    for figure in figures:
+        print(f"{figure['racing']}, cv={figure['cv']}: missed {figure['misses']}")
+    if options.json is not None:
+        record = {"data": "all" if data else "bundled", "versions": versions(), "races": figures}
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes the scores."""
+    return {name: version(name) for name in ("scikit-learn", "numpy", "scipy")}
+
+
+if __name__ == "__main__":
+    main()

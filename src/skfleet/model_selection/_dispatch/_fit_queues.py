@@ -5,11 +5,12 @@ They decide only, without I/O or a clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
 from skfleet.model_selection._dispatch._scheduler import FitScheduler, PlannedFit
+from skfleet.model_selection._dispatch._time_left import DurationModel, Params
 from skfleet.model_selection._racing._race import Race
 
 
@@ -28,41 +29,88 @@ class FitQueue(Protocol):
         """Move to the scheduler for a device the fits that it needs now."""
         ...
 
+    def record(self, fit: PlannedFit, seconds: float) -> None:
+        """Record the duration of a fit, without the steps that it shares."""
+        ...
+
     def remove(self, is_removed: Callable[[Any], bool]) -> list[Any]:
         """Remove fits, and return them."""
         ...
 
 
 class CandidateQueue:
-    """Fits candidate by candidate, so that few are incomplete when the time is over."""
+    """Fits candidate by candidate, so that few are incomplete when the time is over.
 
-    def __init__(self) -> None:
-        self._fits: dict[str, dict[PlannedFit, None]] = {}  # by device
+    Of the candidates that have not begun the next is the one whose fits are expected to take least,
+    so that many are complete then: by the durations of others with such parameters, which
+    ``params_of`` returns for a fit, and without the first steps that it has in common with the
+    candidate before. As long as nothing is known, it is the first that was added.
+    """
+
+    def __init__(self, params_of: Callable[[Any], Params | None]) -> None:
+        self._params_of, self._durations = params_of, DurationModel()
+        self._fits: dict[str, dict[Hashable, dict[PlannedFit, None]]] = {}  # by device, candidate
+        self._last: dict[str, tuple[Hashable, Sequence[Hashable]]] = {}  # candidate, its prefix
+        self._expected: dict[Hashable, float] = {}
+        self._n_timed, self._n_learned = 0, 0.0
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self._fits.values())
+        candidates = chain.from_iterable(own.values() for own in self._fits.values())
+        return chain.from_iterable(candidates)
 
     def __bool__(self) -> bool:
         return any(self._fits.values())
 
     def add(self, fit: PlannedFit) -> None:
         """Add a fit."""
-        self._fits.setdefault(fit.device, {})[fit] = None
+        self._fits.setdefault(fit.device, {}).setdefault(fit.candidate, {})[fit] = None
+
+    def record(self, fit: PlannedFit, seconds: float) -> None:
+        """Record the duration of a fit, without the steps that it shares."""
+        self._durations.record(fit.candidate, self._params_of(fit), seconds)
+        self._n_timed += 1
 
     def feed(self, device: str, scheduler: FitScheduler) -> None:
         """Move to a scheduler the next fits, as long as too few are waiting there."""
         fits = self._fits.get(device, {})
         while fits and scheduler.n_waiting < scheduler.n_to_fill_slots:
-            fit = next(iter(fits))
-            del fits[fit]
+            candidate, _ = self._last.get(device, (None, ()))
+            if candidate not in fits:
+                candidate = self._next(device, scheduler)
+            fit = next(iter(fits[candidate]))
+            self._last[device] = candidate, fit.prefix_key
+            self._drop(fit)
             scheduler.add([fit])
+
+    def _next(self, device: str, scheduler: FitScheduler) -> Hashable:
+        """Return the candidate whose fits are expected to take least."""
+        candidates, (_, prefix) = self._fits[device], self._last.get(device, (None, ()))
+        if self._n_timed > 1.3 * self._n_learned:
+            firsts = {c: self._params_of(next(iter(fits))) for c, fits in candidates.items()}
+            self._expected = self._durations.expected(firsts)
+            self._n_learned = self._n_timed
+
+        def seconds(candidate: Hashable) -> float:
+            first, *_ = fits = candidates[candidate]
+            own = self._expected.get(candidate, 0.0)
+            if first.prefix_key and first.prefix_key != prefix:
+                own += scheduler.expected_prefix_seconds(first.prefix_key)
+            return len(fits) * own
+
+        return min(candidates, key=seconds)
 
     def remove(self, is_removed: Callable[[Any], bool]) -> list[Any]:
         """Remove fits, and return them."""
         removed = [fit for fit in self if is_removed(fit)]
         for fit in removed:
-            del self._fits[fit.device][fit]
+            self._drop(fit)
         return removed
+
+    def _drop(self, fit: PlannedFit) -> None:
+        candidates = self._fits[fit.device]
+        del candidates[fit.candidate][fit]
+        if not candidates[fit.candidate]:
+            del candidates[fit.candidate]
 
 
 class SplitQueue:
@@ -87,6 +135,9 @@ class SplitQueue:
     def add(self, fit: PlannedFit) -> None:
         """Add a fit."""
         self._fits.setdefault(fit.device, {}).setdefault(fit.fold, []).append(fit)
+
+    def record(self, fit: PlannedFit, seconds: float) -> None:
+        """Do nothing: the scheduler begins with the longest fits of a split."""
 
     def feed(self, device: str, scheduler: FitScheduler) -> None:
         """Move to an idle scheduler the fits of the first split that has any to make."""

@@ -147,13 +147,13 @@ class FitScheduler:
 
     def prefix_seconds_of(self, batch: FitBatch) -> float:
         """Return the expected seconds of the steps that the first fit of a batch shares."""
-        return self._expected_prefix_seconds(batch.fits[0].prefix_key)
+        return self.expected_prefix_seconds(batch.fits[0].prefix_key)
 
     def groups_left(self) -> Iterator[tuple[float, list[PlannedFit]]]:
         """Yield the waiting fits of each group, with the expected seconds of their prefix."""
         for queue in self._queues.values():
             for group in queue.groups.values():
-                yield self._expected_prefix_seconds(group.fits[0].prefix_key), group.fits
+                yield self.expected_prefix_seconds(group.fits[0].prefix_key), group.fits
 
     @property
     def mean_prefix_seconds(self) -> float:
@@ -340,7 +340,7 @@ class FitScheduler:
             # untimed fits count as the longest, then groups with a prefix that has been started
             durations = [self._fit_seconds.get(fit.candidate, math.inf) for fit in group.fits]
             prefix = group.fits[0].prefix_key
-            expected = sum(durations) + self._expected_prefix_seconds(prefix)
+            expected = sum(durations) + self.expected_prefix_seconds(prefix)
             if expected == math.inf and prefix in self._started_prefixes:
                 expected = sys.float_info.max
             group.fits.sort(key=lambda fit: (fit.group_order, fit.sequence_number))
@@ -349,7 +349,7 @@ class FitScheduler:
         queue.sorted_groups = sorted(queue.groups.values(), key=attrgetter("rank"), reverse=True)
         queue.n_timed = self._n_timed
 
-    def _expected_prefix_seconds(self, prefix: Hashable) -> float:
+    def expected_prefix_seconds(self, prefix: Hashable) -> float:
         """Return the measured duration of prefix steps, or the mean of all that were measured."""
         if not prefix or not self._prefix_seconds:
             return 0.0
@@ -363,7 +363,7 @@ class FitScheduler:
         while queue.sorted_groups and remaining > 0 and len(fits) < max_fits:
             group = queue.sorted_groups[-1]
             prefix = group.fits[0].prefix_key
-            seconds = self._expected_prefix_seconds(prefix)
+            seconds = self.expected_prefix_seconds(prefix)
             max_seconds = max(remaining, _PREFIX_WORTH * seconds)
             n_moved = 0
             for fit in group.fits:

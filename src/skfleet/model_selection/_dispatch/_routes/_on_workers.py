@@ -77,7 +77,9 @@ class FitsOnWorkers:
         self._schedulers = DeviceSchedulers(self._new_scheduler)
         self._race = race
         self._deferred: FitQueue = (
-            CandidateQueue() if race is None else SplitQueue(race, lambda fit: fit.place.candidate)
+            CandidateQueue(lambda fit: fit.call.options.get("parameters"))
+            if race is None
+            else SplitQueue(race, lambda fit: fit.place.candidate)
         )
         self._in_flight: dict[FitBatch, None] = {}  # in the order in which they were sent
         self._claims, self._batch_numbers = FitClaims(), count()
@@ -176,6 +178,7 @@ class FitsOnWorkers:
         outcomes = []
         for fit, reply in pairs:
             scheduler.record_duration(fit, reply.seconds, reply.shared_seconds)
+            self._deferred.record(fit, reply.seconds - reply.shared_seconds)
             outcomes.append(self._outcome(fit, reply, result, worker))
         # After a failure nothing new begins; else fits that the batch returned do.
         if not result.ok:
