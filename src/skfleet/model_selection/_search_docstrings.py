@@ -71,8 +71,8 @@ checkpoint : str or path-like, default=None
     Location of the finished fits: a directory, or any location that fsspec knows. The same
     search with the same checkpoint makes only the missing fits.
 time_budget : float, default=None
-    Seconds after which no further fit starts. Candidates are then fitted one after the other;
-    those with a split that was not fitted score NaN.
+    Seconds after which no further fit starts. Candidates are then fitted one after the other,
+    those first that are expected to be quick; those with a split that was not fitted score NaN.
 racing : {"wilcoxon", "mean"}, default=None
     Rule by which candidates that are worse than the best so far are dropped after some splits,
     to save fits. None fits all candidates on all splits. See the Notes of :class:`GridSearchCV`.
