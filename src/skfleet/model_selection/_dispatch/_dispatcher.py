@@ -72,6 +72,7 @@ class FitDispatcher:
         self._search: Any = None
         self._search_registrations = ExitStack()
         self._is_memory_reported = False
+        self._last_changes = (0, 0)  # candidates that a race has dropped, fits that wait again
         self._on_workers = FitsOnWorkers(
             call,
             self._requests,
@@ -238,9 +239,13 @@ class FitDispatcher:
 
     def _end_dropped(self) -> list[Outcome] | None:
         """End the fits that wait of candidates that the race has dropped."""
-        if self._race is None or not self._race.race.drops:
+        if self._race is None:
             return None
         with self._lock:
+            changes = len(self._race.race.drops), self._on_workers.n_returned
+            if changes == self._last_changes:
+                return None
+            self._last_changes = changes
             fits = [
                 *self._on_workers.remove(self._race.has_dropped),
                 *self._on_blocks.remove(self._race.has_dropped),

@@ -5,7 +5,8 @@ They decide only, without I/O or a clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Container, Hashable, Iterator
 from itertools import chain
 from typing import Any, Protocol
 
@@ -50,9 +51,9 @@ class CandidateQueue:
     def __init__(self, params_of: Callable[[Any], Params | None]) -> None:
         self._params_of, self._durations = params_of, DurationModel()
         self._fits: dict[str, dict[Hashable, dict[PlannedFit, None]]] = {}  # by device, candidate
-        self._last: dict[str, tuple[Hashable, Sequence[Hashable]]] = {}  # candidate, its prefix
-        self._expected: dict[Hashable, float] = {}
-        self._n_timed, self._n_learned = 0, 0.0
+        self._current: dict[str, tuple[Hashable, Hashable]] = {}  # candidate, and its prefix
+        self._orders: dict[str, _CandidateOrder] = {}
+        self._n_timed, self._n_learned = 0, 0
 
     def __iter__(self) -> Iterator[Any]:
         candidates = chain.from_iterable(own.values() for own in self._fits.values())
@@ -63,7 +64,11 @@ class CandidateQueue:
 
     def add(self, fit: PlannedFit) -> None:
         """Add a fit."""
-        self._fits.setdefault(fit.device, {}).setdefault(fit.candidate, {})[fit] = None
+        candidates = self._fits.setdefault(fit.device, {})
+        if fit.candidate not in candidates:
+            order = self._orders.setdefault(fit.device, _CandidateOrder())
+            order.add(fit.candidate, _prefix_of(fit), 0.0, 0.0)
+        candidates.setdefault(fit.candidate, {})[fit] = None
 
     def record(self, fit: PlannedFit, seconds: float) -> None:
         """Record the duration of a fit, without the steps that it shares."""
@@ -74,30 +79,29 @@ class CandidateQueue:
         """Move to a scheduler the next fits, as long as too few are waiting there."""
         fits = self._fits.get(device, {})
         while fits and scheduler.n_waiting < scheduler.n_to_fill_slots:
-            candidate, _ = self._last.get(device, (None, ()))
+            candidate, prefix = self._current.get(device, (None, None))
             if candidate not in fits:
-                candidate = self._next(device, scheduler)
+                if self._n_timed > 1.3 * self._n_learned:
+                    self._learn(device, scheduler)
+                candidate = self._orders[device].next(prefix, fits)
             fit = next(iter(fits[candidate]))
-            self._last[device] = candidate, fit.prefix_key
+            self._current[device] = candidate, _prefix_of(fit)
             self._drop(fit)
             scheduler.add([fit])
 
-    def _next(self, device: str, scheduler: FitScheduler) -> Hashable:
-        """Return the candidate whose fits are expected to take least."""
-        candidates, (_, prefix) = self._fits[device], self._last.get(device, (None, ()))
-        if self._n_timed > 1.3 * self._n_learned:
-            firsts = {c: self._params_of(next(iter(fits))) for c, fits in candidates.items()}
-            self._expected = self._durations.expected(firsts)
-            self._n_learned = self._n_timed
-
-        def seconds(candidate: Hashable) -> float:
-            first, *_ = fits = candidates[candidate]
-            own = self._expected.get(candidate, 0.0)
-            if first.prefix_key and first.prefix_key != prefix:
-                own += scheduler.expected_prefix_seconds(first.prefix_key)
-            return len(fits) * own
-
-        return min(candidates, key=seconds)
+    def _learn(self, device: str, scheduler: FitScheduler) -> None:
+        """Order the candidates for a device by the seconds that are expected now."""
+        self._n_learned = self._n_timed
+        candidates, costs = self._fits[device], []
+        first_fits = {candidate: next(iter(fits)) for candidate, fits in candidates.items()}
+        params = {candidate: self._params_of(fit) for candidate, fit in first_fits.items()}
+        for candidate, seconds in self._durations.expected(params).items():
+            fit, n_fits = first_fits[candidate], len(candidates[candidate])
+            steps = scheduler.expected_prefix_seconds(fit.prefix_key)
+            costs.append((candidate, _prefix_of(fit), n_fits * seconds, n_fits * steps))
+        order = self._orders[device] = _CandidateOrder()
+        for cost in sorted(costs, key=lambda cost: cost[2]):
+            order.add(*cost)
 
     def remove(self, is_removed: Callable[[Any], bool]) -> list[Any]:
         """Remove fits, and return them."""
@@ -111,6 +115,41 @@ class CandidateQueue:
         del candidates[fit.candidate][fit]
         if not candidates[fit.candidate]:
             del candidates[fit.candidate]
+
+
+class _CandidateOrder:
+    """Candidates by their expected seconds, in which they are added, for each kind of first steps.
+
+    Those that are gone are passed over.
+    """
+
+    def __init__(self) -> None:
+        self._by_prefix: dict[Hashable, deque[tuple[float, float, int, Hashable]]] = {}
+        self._n_added = 0
+
+    def add(self, candidate: Hashable, prefix: Hashable, own: float, steps: float) -> None:
+        """Add a candidate, with the seconds of its fits and those of their first steps."""
+        self._n_added += 1
+        entry = own, steps, self._n_added, candidate
+        self._by_prefix.setdefault(prefix, deque()).append(entry)
+
+    def next(self, last_prefix: Hashable, waiting: Container[Hashable]) -> Hashable:
+        """Return the first of the candidates that wait; the last one has had its first steps."""
+        heads = []
+        for prefix, entries in list(self._by_prefix.items()):
+            while entries and entries[0][3] not in waiting:
+                entries.popleft()
+            if not entries:
+                del self._by_prefix[prefix]
+                continue
+            own, steps, number, candidate = entries[0]
+            heads.append((own + steps * (prefix != last_prefix), number, candidate))
+        _, _, candidate = min(heads, key=lambda head: head[:2])
+        return candidate
+
+
+def _prefix_of(fit: PlannedFit) -> Hashable:
+    return tuple(fit.prefix_key)
 
 
 class SplitQueue:
@@ -169,9 +208,11 @@ class SplitQueue:
 
     def remove(self, is_removed: Callable[[Any], bool]) -> list[Any]:
         """Remove fits, and return them."""
-        removed = [fit for fit in self if is_removed(fit)]
-        for fit in removed:
-            self._fits[fit.device][fit.fold].remove(fit)
-            if not self._fits[fit.device][fit.fold]:
-                del self._fits[fit.device][fit.fold]
+        removed: list[Any] = []
+        for splits in self._fits.values():
+            for split, fits in list(splits.items()):
+                removed += filter(is_removed, fits)
+                splits[split] = [fit for fit in fits if not is_removed(fit)]
+                if not splits[split]:
+                    del splits[split]
         return removed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ def is_significantly_worse(scores: Sequence[float], incumbent: Sequence[float]) 
     return _p_value(tuple(sorted(ranks[differences != 0].tolist())), rank_sum) < _P_VALUE
 
 
-@cache
+@lru_cache(maxsize=10_000)
 def _p_value(ranks: tuple[int, ...], rank_sum: int) -> float:
     """Return the probability that ranks with random signs have at most this positive sum."""
     counts = np.ones(1)

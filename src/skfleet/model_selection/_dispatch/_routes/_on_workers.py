@@ -83,7 +83,7 @@ class FitsOnWorkers:
         )
         self._in_flight: dict[FitBatch, None] = {}  # in the order in which they were sent
         self._claims, self._batch_numbers = FitClaims(), count()
-        self.n_sent = 0
+        self.n_sent = self.n_returned = 0
         self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
         self._is_memory_planned = False
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
@@ -186,6 +186,7 @@ class FitsOnWorkers:
         else:
             returned = batch.fits[len(replies) :]
             self._schedulers.add(fit for fit in returned if fit not in batch.stolen)
+            self.n_returned += len(returned)
         return outcomes
 
     def _outcome(
