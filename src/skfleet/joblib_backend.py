@@ -146,7 +146,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     _call: ParallelCall | None = None
     _dispatcher: FitDispatcher | None = None
     _bar: ProgressBar | None = None
-    _n_checkpointed = 0  # calls whose results a checkpoint had
+    _n_uncounted = 0  # calls whose results a checkpoint had, or that need not run
     _warnings: WarningTally | None = None
 
     def __init__(
@@ -317,7 +317,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             has_workers=self._slots.has_workers,
             no_worker_timeout=self.wait_for_workers_timeout or 0,
         )
-        self._warnings, self._n_checkpointed = WarningTally(), 0
+        self._warnings, self._n_uncounted = WarningTally(), 0
 
     def _broadcast(self, client: Client) -> Mapping[int, Any]:
         """Send the objects of ``scatter`` to every worker, once for this context."""
@@ -379,12 +379,13 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         replay(out.output)
         if self._warnings is not None:
             self._warnings.add(out.output)
-        if out.ok and out.from_checkpoint:
-            self._n_checkpointed += 1
-        if self._bar is not None and out.ok and out.has_run:
+        is_uncounted = out.from_checkpoint or out.is_withdrawn
+        if out.ok and is_uncounted:
+            self._n_uncounted += 1
+        if self._bar is not None and out.ok and (out.has_run or out.is_withdrawn):
             if has_all_calls(self.parallel):
-                self._bar.state.total = self.parallel.n_dispatched_tasks - self._n_checkpointed
-            self._bar.advance(0 if out.from_checkpoint else len(out.value))
+                self._bar.state.total = self.parallel.n_dispatched_tasks - self._n_uncounted
+            self._bar.advance(0 if is_uncounted else len(out.value))
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:

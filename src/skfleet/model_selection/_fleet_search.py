@@ -64,6 +64,8 @@ from skfleet.model_selection._lazy_answers import (
     score_lazily,
 )
 from skfleet.model_selection._plot import plot_search, timeline_of
+from skfleet.model_selection._racing._columns import set_race_results, without_iterations
+from skfleet.model_selection._racing._parameter import begin_race, check_racing, report_race
 from skfleet.model_selection._records._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._records._evaluations import (
     CandidateResults,
@@ -73,7 +75,9 @@ from skfleet.model_selection._records._evaluations import (
 from skfleet.model_selection._search_html import SearchHTML
 
 # How the fits of a search ran, beside scikit-learn's attributes.
-RUN_ATTRIBUTES = ("shared_fits_", "timeline_", "n_checkpoint_fits_")
+RUN_ATTRIBUTES = (
+    "shared_fits_", "timeline_", "n_checkpoint_fits_", "n_dropped_candidates_", "n_dropped_fits_",
+)  # fmt: skip
 
 
 class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
@@ -86,6 +90,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
     share_fits: bool | str
     checkpoint: Any
     time_budget: float | None = None
+    racing: str | None = None
     early_stopping: float | str | None
     verbose: int
     n_splits_: int
@@ -94,7 +99,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
     get_params: Callable[..., dict[str, Any]]
 
     def __init__(self, **params: Any) -> None:
-        for name in ("share_fits", "checkpoint", "time_budget", "early_stopping"):
+        for name in ("share_fits", "checkpoint", "time_budget", "racing", "early_stopping"):
             if name in params:
                 setattr(self, name, params.pop(name))
         super().__init__(**params)
@@ -133,6 +138,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         if self.time_budget is not None:
             check_in_interval("time_budget", self.time_budget, 0, open="l")
         check_scorer(self.scoring)
+        check_racing(self)
         check_early_stopping(self, y, params)
         if self.scoring is None:
             # The estimator must then have a score of its own.
@@ -240,6 +246,12 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         self.shared_fits_ = run.sharing.uses()
         self.timeline_ = timeline_of(run.timeline)
         self.n_checkpoint_fits_ = run.n_checkpoint_fits
+        for name in ("n_dropped_candidates_", "n_dropped_fits_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        if run.race is not None:
+            self.n_dropped_candidates_ = len(run.race.drops)
+            self.n_dropped_fits_ = sum(own.n_withdrawn for own in run.evaluations)
+            report_race(run.race, self.n_dropped_fits_, is_printed=bool(self.verbose))
 
     def plot(self, scoring: str | None = None) -> np.ndarray:
         """Draw the scores over the parameters, and the fits of each worker over time.
@@ -276,8 +288,8 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
 
     def _open_checkpoint(self, rows: dict[str, Any]) -> Checkpoint | None:
         """Open the checkpoint of this search, or raise."""
-        needs_fleet = {"checkpoint": self.checkpoint, "time_budget": self.time_budget}
-        name = next((name for name, value in needs_fleet.items() if value is not None), None)
+        needs_fleet = ("checkpoint", "time_budget", "racing")
+        name = next((name for name in needs_fleet if getattr(self, name) is not None), None)
         if name is not None and planning_backend(self.n_jobs) is None:
             raise ValueError(
                 f"{name} must be used with fits that a fleet makes. Got n_jobs=1 or "
@@ -354,15 +366,27 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                 backend = planning_backend(self.n_jobs)
                 if backend is not None:
                     backend.check_device("cuda")
-            more_results = more_results or {}
+            more_results, context = more_results or {}, current_context()
             later = self._later_iterations(len(candidates), more_results)
-            evaluation = CandidateResults(candidates, self.n_splits_, more_results, later)
-            current_context().expect(evaluation)
-            rows = current_context().validation_rows
+            if self.racing is not None and context.race is None:
+                context.race = begin_race(self.racing, self.n_splits_)
+            evaluation = CandidateResults(
+                candidates,
+                self.n_splits_,
+                more_results,
+                later,
+                race=context.race,
+                metric=self.refit,
+            )
+            context.expect(evaluation)
+            rows = context.validation_rows
             if rows is not None:
                 check_candidates(self, candidates, rows.params)
             results = evaluate_candidates(candidates, cv, more_results, **kwargs)
-            _check_fitted(results, current_context().stop_reason)
+            if context.race is not None:
+                fits = [fit for e in context.evaluations for fit in e.all_fits]
+                set_race_results(results, context.race.result(), fits, self.n_splits_)
+            _check_fitted(results, context.stop_reason)
             if rows is not None:
                 results |= self._best_iterations()  # in place: it becomes cv_results_
             return results
@@ -371,8 +395,11 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
 
     def _best_iterations(self) -> dict[str, np.ndarray]:
         """Return the columns on best iterations of all candidates evaluated so far."""
-        evaluations = current_context().evaluations
-        return best_iterations([f for e in evaluations for f in e.all_fits], self.n_splits_)
+        context = current_context()
+        fits = [fit for evaluation in context.evaluations for fit in evaluation.all_fits]
+        if context.race is not None:
+            fits = without_iterations(fits, context.race.result(), self.n_splits_)
+        return best_iterations(fits, self.n_splits_)
 
 
 def _check_fitted(results: Mapping[str, Any], stop_reason: str | None) -> None:

@@ -28,6 +28,7 @@ from skfleet.model_selection._dispatch._split_views import (
 from skfleet.model_selection._early_stopping._validation_rows import ValidationRows
 from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._paths._registry import SharedFit, SharedFitMember, member_of
+from skfleet.model_selection._records._evaluations import RacePlace
 from skfleet.model_selection._records._tokenize import content_key, unfitted
 from skfleet.model_selection._scorer_names import takes_rows
 
@@ -52,6 +53,12 @@ class FitRequest(PlannedFit):
     is_done: bool = False
     original: FitRequest | None = None  # in the place of which it is made
     first_steps: Any = None  # fitted, of the pipeline whose other steps it fits
+
+    @property
+    def place(self) -> RacePlace:
+        """Place in a race, of a fit that nobody has reported yet."""
+        place: RacePlace = self.callbacks[0].place
+        return place
 
 
 @dataclass(eq=False)
@@ -240,9 +247,7 @@ class RequestReader:
         ``parts`` are the numbers of the rows to train on, to test on, and to validate on;
         ``options`` the other keyword arguments of scikit-learn's function that differ.
         """
-        self._pending.pop((fit.fold, fit.candidate), None)
-        for member in fit.members:
-            self._sharing.count(member, fits=-1)
+        self.withdraw(fit)
         job, (train, test) = self.jobs[fit.job], parts[:2]
         options = {**job.options, **fit.call.options, **options, "train": train, "test": test}
         # with parts of their own
@@ -350,6 +355,12 @@ class RequestReader:
             elif member_origin.refused is not None:
                 self._sharing.count(member, fits=-1)
                 self._sharing.count(member._replace(refused=member_origin.refused), fits=1)
+
+    def withdraw(self, fit: FitRequest) -> None:
+        """Remove a fit that need not be made, and do not count it among those that are shared."""
+        self._pending.pop((fit.fold, fit.candidate), None)
+        for member in fit.members:
+            self._sharing.count(member, fits=-1)
 
     def finish_scored(self, fit: FitRequest, *, was_saved: bool) -> None:
         """Remove a fit that was scored without a model, and log whether another one was before."""

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 # Parameters that may change between a search and its resumption.
 RUN_PARAMETERS = frozenset(
-    ["checkpoint", "n_iter", "n_jobs", "pre_dispatch", "refit", "time_budget", "verbose"]
+    ["checkpoint", "n_iter", "n_jobs", "pre_dispatch", "racing", "refit", "time_budget", "verbose"]
 )
 # The file that identifies the search.
 _DESCRIPTION = "search.json"
