@@ -134,13 +134,17 @@ class ModelComparison:
         metric = self.metric if scoring is None else scoring
         check_option("scoring", metric, metrics_of(self.splits))
         n_axes, names = min(2, len(self.results)), list(self.results.index)
-        figure, (grid,) = pyplot.subplots(1, n_axes, sharey=True, squeeze=False)
-        figure.set(figwidth=5.5 * n_axes, figheight=1.5 + 0.4 * len(names), layout="constrained")
-        panels = {metric: self._means(metric), "difference to the best": self._gaps(metric)}
+        size = 5.5 * n_axes, 1.5 + 0.4 * len(names)
+        _, (grid,) = pyplot.subplots(
+            1, n_axes, figsize=size, layout="constrained", sharey=True, squeeze=False
+        )
+        panels = {metric: self._means(metric), f"difference to {names[0]}": self._gaps(metric)}
         for axes, (label, estimates) in zip(grid, panels.items(), strict=False):
             for row, (mean, margin) in enumerate(estimates):
-                color, marker = ("C1", "*") if names[row] == self.best_name else ("C0", "o")
-                axes.errorbar(mean, row, xerr=margin, fmt=marker, color=color, capsize=4)
+                style = {"fmt": "o", "color": "C0", "capsize": 4}
+                if names[row] == self.best_name:
+                    style |= {"fmt": "*", "color": "C1", "markersize": 11}
+                axes.errorbar(mean, row, xerr=margin, **style)
             axes.set_xlabel(label)
         grid[0].set_yticks(range(len(names)), names)
         grid[0].invert_yaxis()
@@ -157,7 +161,7 @@ class ModelComparison:
         """Return the difference of each model to the best, and half of its confidence interval."""
         pairs = self._pairs_with_best(metric)
         margins = (pairs["ci_high"] - pairs["ci_low"]) / 2
-        return [(0.0, 0.0), *zip(-pairs["difference"], margins, strict=True)]
+        return [(0.0, np.nan), *zip(-pairs["difference"], margins, strict=True)]
 
     def _pairs_with_best(self, metric: str) -> pd.DataFrame:
         """Return the tests of the first model against each of the following ones."""
@@ -191,14 +195,23 @@ class ModelComparison:
         best = "none is scored on all" if self.best_name is None else f"{self.best_name} is best"
         return f"Comparison of {sizes}, {best} by {self.metric}"
 
+    @property
+    def _legend(self) -> str:
+        parts = []
+        if self._n_splits > 1:
+            parts.append(f"± is half of a confidence interval of {100 * CONFIDENCE:.0f} %")
+        if len(self.results) > 1:
+            parts.append("difference and p are those to the first model")
+        return "; ".join(parts)
+
     def __repr__(self) -> str:
-        return f"{self._title}\n{self._table().to_string()}\n{_LEGEND}"
+        return f"{self._title}\n{self._table().to_string()}\n{self._legend}"
 
     def _repr_html_(self) -> str:
         table = self._table()
         rows = [(str(name), *cells) for name, *cells in table.itertuples()]
         html = html_table(self._title, rows, header=["model", *table.columns])
-        return f"{html}<small>{_LEGEND}</small>"
+        return f"{html}<small>{self._legend}</small>"
 
 
 _LEGEND = (
@@ -225,15 +238,18 @@ def summarize(
         rows = splits[splits["metric"] == name]
         scores[name] = values = rows.pivot(index="split", columns="model", values="score")[models]
         estimates = [estimate_mean(values[model].to_numpy(), test_ratio) for model in models]
-        results[f"mean_test_{name}"], results[f"stderr_test_{name}"] = np.transpose(estimates)
+        means, errors = np.transpose(estimates)
+        results[f"mean_test_{name}"] = means
         results[f"std_test_{name}"] = values.std(ddof=0, skipna=False)
+        results[f"stderr_test_{name}"] = errors
     fits = splits[splits["metric"] == metric].groupby("model")
     for phase in ("fit", "score"):
         results[f"mean_{phase}_time"] = fits[f"{phase}_time"].mean()
     results["n_failed"] = fits["error"].count()
     results = results.sort_values(f"mean_test_{metric}", ascending=False, kind="stable")
-    pairs = [
-        compare_pairs(values[list(results.index)], test_ratio).assign(metric=name)
-        for name, values in scores.items()
-    ]
-    return results, pd.concat(pairs, ignore_index=True)
+    pairs = {
+        m: compare_pairs(values[list(results.index)], test_ratio) for m, values in scores.items()
+    }
+    for name, frame in pairs.items():
+        frame.insert(0, "metric", name)
+    return results, pd.concat(pairs.values(), ignore_index=True)
