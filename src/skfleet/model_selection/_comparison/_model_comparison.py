@@ -81,10 +81,11 @@ class ModelComparison:
     >>> models = {"most frequent": DummyClassifier(), "naive Bayes": GaussianNB()}
     >>> comparison = compare_models(models, X, y, cv=5)
     >>> comparison
-    Comparison of 2 models on 5 splits: naive Bayes is best by score
-                             score difference p (Holm)  ...
-    naive Bayes    0.9533 ± 0.0...
-    most frequent  0.3333 ...
+    Comparison of 2 models on 5 splits, naive Bayes is best by score
+                            score     difference p (Holm) ...
+    naive Bayes    0.9533 ± 0.056 ...
+    most frequent      0.3333 ± 0  -0.62 ± 0.056  6.5e-06 ...
+    ± is half of a confidence interval of 95 %; difference and p are those to the first model
     """
 
     results: pd.DataFrame
@@ -176,12 +177,12 @@ class ModelComparison:
         """Return the results as texts."""
         results, metrics = self.results, metrics_of(self.splits)
         table = pd.DataFrame(
-            {metric: [_text(*mean) for mean in self._means(metric)] for metric in metrics},
+            {metric: [_text(*mean, 4) for mean in self._means(metric)] for metric in metrics},
             index=list(results.index),
         )
         if len(table) > 1:
             pairs = self._pairs_with_best(self.metric)
-            table["difference"] = ["", *(_text(*gap) for gap in self._gaps(self.metric)[1:])]
+            table["difference"] = ["", *(_text(*gap, 2) for gap in self._gaps(self.metric)[1:])]
             table["p (Holm)"] = ["", *(f"{p:.2g}" for p in pairs["p_value_holm"])]
         for phase in ("fit", "score"):
             table[f"{phase} time"] = [f"{time:.2g} s" for time in results[f"mean_{phase}_time"]]
@@ -219,8 +220,9 @@ _LEGEND = (
 )
 
 
-def _text(mean: float, margin: float) -> str:
-    return f"{mean:.4g}" if np.isnan(margin) else f"{mean:.4g} ± {margin:.2g}"
+def _text(mean: float, margin: float, n_digits: int) -> str:
+    text = f"{mean:.{n_digits}g}"
+    return text if np.isnan(margin) else f"{text} ± {margin:.2g}"
 
 
 def metrics_of(splits: pd.DataFrame) -> list[str]:

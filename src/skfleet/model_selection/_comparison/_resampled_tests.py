@@ -23,7 +23,7 @@ def estimate_mean(values: np.ndarray, test_ratio: float) -> tuple[float, float]:
 
 
 def t_quantile(n_splits: int) -> float:
-    """Return the errors of a mean over splits in half of its confidence interval."""
+    """Return half of the confidence interval of a mean over splits, in standard errors."""
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, n_splits - 1))
 
 
