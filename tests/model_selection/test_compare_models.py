@@ -261,6 +261,7 @@ def test_metadata_goes_to_those_that_request_it():
         (ValueError, {"scoring": accuracy_score}, "metric function accuracy_score"),
         (ValueError, {"error_score": "nan"}, "error_score must be 'raise' or a number"),
         (ValueError, {"y": None}, "requires y"),
+        (ValueError, {"cv": []}, "cv must have at least one split"),
     ],
 )
 def test_errors_come_before_any_fit(error, changed, message):

@@ -226,6 +226,11 @@ class _ModelFits:
         routed = self.route(splitter, rows.groups, rows.params)
         if not self._splits:
             self._splits = list(splitter.split(X, y, **routed.split))
+            if not self._splits:
+                raise ValueError(
+                    "cv must have at least one split. Got none instead. Pass a number of folds, or "
+                    "pairs of training and test rows."
+                )
             n_rows = n_rows_of(X)
             sizes = [[len(in_order(part, n_rows)) for part in parts] for parts in self._splits]
             n_train, n_test = np.sum(sizes, axis=0)
