@@ -10,6 +10,8 @@ from skfleet.model_selection._adaptive._search_incremental import (
     IncrementalSearchCV,
     InverseDecaySearchCV,
 )
+from skfleet.model_selection._comparison._compare_models import compare_models
+from skfleet.model_selection._comparison._model_comparison import ModelComparison
 from skfleet.model_selection._curves import learning_curve, validation_curve
 from skfleet.model_selection._paths import (  # noqa: F401
     _boosters,
@@ -76,6 +78,7 @@ __all__ = [
     "LeaveOneOut",
     "LeavePGroupsOut",
     "LeavePOut",
+    "ModelComparison",
     "PredefinedSplit",
     "RandomizedSearchCV",
     "RepeatedKFold",
@@ -89,6 +92,7 @@ __all__ = [
     "StratifiedShuffleSplit",
     "SuccessiveHalvingSearchCV",
     "TimeSeriesSplit",
+    "compare_models",
     "cross_val_predict",
     "cross_val_score",
     "cross_validate",

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.metrics import check_scoring
 
 from skfleet._captured_output import deduplicate_warnings
-from skfleet._config import config_context
 from skfleet._doc_link import DocumentationLink, is_own
 from skfleet._method_override import override_method, restore_method
 from skfleet._pipeline_steps import takes_dask_rows
@@ -23,14 +22,12 @@ from skfleet.engine import (
     CandidateDevices,
     SmallFitMixin,
     device_of,
-    fit_on_gpu_worker,
-    fleet_engine,
     rows_cached_on_workers,
 )
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._backends import (
+    fit_on_device,
     fleet_backend,
-    joblib_backend,
     planning_backend,
     sequential_fits,
 )
@@ -327,7 +324,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         """Fit the best estimator on Dask rows, or on a GPU worker to be replaced by the fitted."""
         restore_method(estimator, "fit")
         if not current_context().fit_in_driver:
-            fitted = self._fit(estimator, X, *args, **params)
+            fitted = fit_on_device(estimator, X, *args, **params)
         else:
             from skfleet.estimators.pipeline import fit_last_step, fit_on_gathered_rows
 
@@ -339,19 +336,10 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                     return estimator
                 return estimator.fit(X, *args, **params)
             fitted = fit_on_gathered_rows(
-                estimator, X, args[0] if args else None, params, self._fit
+                estimator, X, args[0] if args else None, params, fit_on_device
             )
         super().__setattr__("best_estimator_", fitted)
         return fitted
-
-    @staticmethod
-    def _fit(estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
-        """Fit an estimator here, or on a GPU worker if it needs one."""
-        if device_of(estimator) != "cuda":
-            return estimator.fit(X, *args, **params)
-        with config_context(device="cuda"):
-            engine = fleet_engine(joblib_backend().client)
-        return fit_on_gpu_worker(engine, estimator, X, args, params)
 
     def _run_search(
         self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None

@@ -80,6 +80,7 @@ class SearchJob:
     _splits: list[tuple[Any, Any]] = field(default_factory=list)
     fold_keys: dict[int, str] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
+    _digests_of_steps: dict[int, list[bytes]] = field(default_factory=dict)  # by estimator
     _last_estimator: tuple[Any, int] | None = None
     _spec: tuple[int, Pickled] | None = None
 
@@ -125,6 +126,13 @@ class SearchJob:
             self.devices.append(CandidateDevices(estimator))
         self._last_estimator = estimator, number
         return number
+
+    def digests_of_steps(self, number: int, n_steps: int) -> list[bytes]:
+        """Return a digest of the first step of a pipeline, of its first two, and so on."""
+        digests = self._digests_of_steps.setdefault(number, [])
+        for n in range(len(digests), n_steps):
+            digests.append(self.pack(self.estimators[number].steps[: n + 1]).digest())
+        return digests[:n_steps]
 
     def fold_number(self, train: Any, test: Any) -> int:
         """Return the number of a split, by the identity of its index arrays.
@@ -292,6 +300,7 @@ class RequestReader:
         headers = job.pickled_estimators[estimator_number].header, pickled.header
         listens = has_context or any(map(has_callbacks_set, headers))
         digests: tuple[bytes, ...] = ()
+        n_steps = 0
         member = step = None
         # What may be shared: a fit of the whole pipeline, one of a preprocessing step, equal steps.
         if job.shares_results:
@@ -307,10 +316,13 @@ class RequestReader:
                     member = member._replace(refused=_STOPS_EARLY)
                 step = _last_shared_step(estimator, parameters, **options)
             digests = prefix_digests(estimator, parameters, step)
+            n_steps = len(digests)
             # Members of one shared fit have equal keys beyond their steps, and stay together.
             if member is not None and not member.refused:
                 digests = *digests, Pickled.dumps(member.common).digest()
-        prefix_key = tuple((estimator_number, digest) for digest in digests)
+        # Estimators may have first steps in common, but no shared fit of the last one.
+        steps = job.digests_of_steps(estimator_number, n_steps)
+        prefix_key = tuple(zip((*steps, estimator_number), digests, strict=False))
         # By content, as a checkpoint outlives the process that numbered its estimators.
         checkpoint_key = None
         if self.context.records is not None and job.shares_results:
