@@ -13,12 +13,14 @@ from scipy.stats import loguniform, uniform
 from sklearn import model_selection as sk
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_iris
+from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from skfleet.model_selection import BayesSearchCV, GridSearchCV, RandomizedSearchCV
+from skfleet.model_selection._samplers._optuna_source import OptunaSource
 
 LAST_FIT = "SKFLEET_TEST_LAST_FIT"  # after which the process dies
 X, Y = load_iris(return_X_y=True)
@@ -135,6 +137,48 @@ def test_pipelines_and_conditional_spaces(on_cluster):
 def test_bad_parameters(params, error, message, on_cluster):
     with pytest.raises(error, match=message):
         bayes(**params).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
+@pytest.mark.parametrize("n_jobs", [None, 1])
+def test_a_batch_that_fails_is_no_end(n_jobs, on_cluster):
+    points = [{"C": -1.0}, {"C": 1.0}, {"C": -2.0}]
+    params = {"n_iter": 4, "points_to_evaluate": points, "n_jobs": n_jobs}
+    with pytest.warns(FitFailedWarning, match="All the 3 fits of a batch"):
+        search = bayes(SVC(), {"C": loguniform(1e-2, 1e2)}, **params).fit(X, Y)
+    scores = search.cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(np.isnan(scores), [True, False, True, False])
+    assert search.best_params_["C"] > 0
+    nothing = bayes(SVC(), {"C": [-1, -2]}, n_jobs=n_jobs)
+    space_of_two = pytest.warns(UserWarning, match="total space of parameters 2")
+    with space_of_two, pytest.raises(ValueError, match="All the 6 fits failed"):
+        nothing.fit(X, Y)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_lists_alone_are_a_grid(sampler, on_cluster):
+    search = bayes(SVC(), {"C": [0.1, 1], "kernel": ["rbf", "linear"]}, sampler=sampler)
+    with pytest.warns(UserWarning, match=r"The total space of parameters 4 is smaller"):
+        search.fit(X, Y)
+    assert len({tuple(p.values()) for p in search.cv_results_["params"]}) == 4
+    assert len(search.cv_results_["params"]) == 4
+
+
+def test_sampler_hears_of_candidates_that_a_race_drops(on_cluster, monkeypatch):
+    heard = []
+
+    def tell(self, order, params, score, *, is_pruned=False):
+        heard.append((order.n_calls, is_pruned, score))
+
+    monkeypatch.setattr(OptunaSource, "tell", tell)
+    space = {"C": loguniform(1e-6, 1e2)}
+    search = bayes(SVC(), space, racing="mean", cv=6, n_iter=12, batch_size=6).fit(X, Y)
+    results = search.cv_results_
+    n_folds = list(results["n_folds"])
+    assert min(n_folds) < 6
+    assert heard == list(
+        zip(n_folds, [n < 6 for n in n_folds], results["mean_test_score"], strict=True)
+    )
 
 
 class Logged(ClassifierMixin, BaseEstimator):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.metrics import check_scoring
 
 from skfleet._captured_output import deduplicate_warnings
@@ -94,6 +95,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
     best_index_: int
     multimetric_: bool
     get_params: Callable[..., dict[str, Any]]
+    _in_batches = False  # candidates are evaluated a few at a time
 
     def __init__(self, **params: Any) -> None:
         for name in ("share_fits", "checkpoint", "time_budget", "racing", "early_stopping"):
@@ -166,6 +168,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
             )
             # Joblib's own workers know neither Dask rows nor validation rows.
             has_own_fits = run.fit_in_driver or self.early_stopping is not None
+            has_own_fits |= self._in_batches and effective_n_jobs(self.n_jobs) == 1
             try:
                 with (
                     deduplicate_warnings(),
@@ -365,6 +368,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                 later,
                 race=context.race,
                 metric=self.refit,
+                is_batch=self._in_batches,
             )
             context.expect(evaluation)
             rows = context.validation_rows

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn import model_selection
+from sklearn.exceptions import FitFailedWarning
 from sklearn.utils import check_random_state
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
@@ -20,7 +21,7 @@ from skfleet.model_selection._backends import planning_backend
 from skfleet.model_selection._dispatch._search_context import current_context
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 from skfleet.model_selection._init_params import init_params
-from skfleet.model_selection._records._evaluations import LaterIteration
+from skfleet.model_selection._records._evaluations import CandidateResults, LaterIteration
 from skfleet.model_selection._samplers._candidate_source import CandidateSource, FixedCandidates
 from skfleet.model_selection._samplers._choice import (
     check_sampler,
@@ -70,12 +71,30 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
             ).call_on_fit_task_begin(estimator=self)
             results = evaluate_candidates(list(batch.values()), callback_ctx=batch_ctx)
             batch_ctx.call_on_fit_task_end(estimator=self)
-            scores = results[f"mean_test_{self._metric(results)}"][-n_batch:]
-            for order, score in zip(orders, scores, strict=True):
-                source.tell(order, batch[order.candidate], float(score))
+            _warn_failures(current_context().evaluations[-1].hidden_errors, self.error_score)
+            self._tell(source, orders, batch, results)
             if current_context().stop_reason is not None:
                 break
+        _check_failures(current_context().evaluations)
         search_ctx.call_on_fit_task_end(estimator=self)
+
+    def _tell(
+        self,
+        source: CandidateSource,
+        orders: Sequence[TrainInstruction],
+        batch: Mapping[int, Mapping[str, Any]],
+        results: Mapping[str, Any],
+    ) -> None:
+        """Tell the scores of a batch, of a candidate that was dropped after how many splits."""
+        scores = results[f"{_MEAN}{self._metric(results)}"][-len(orders) :]
+        n_all = results.get("n_folds", np.full(len(results["params"]), self.n_splits_))
+        for order, score, n_splits in zip(orders, scores, n_all[-len(orders) :], strict=True):
+            params, order = batch[order.candidate], order._replace(n_calls=int(n_splits))
+            if isinstance(source, OptunaSource):
+                is_pruned = n_splits < self.n_splits_
+                source.tell(order, params, float(score), is_pruned=is_pruned)
+            else:
+                source.tell(order, params, float(score))
 
     def _source(self) -> tuple[CandidateSource, int]:
         """Return the source of candidates, and their number."""
@@ -133,6 +152,26 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
         names = names or metric_names(self.scoring)
         is_name = isinstance(self.refit, str) and self.refit in names
         return self.refit if is_name else (names or ["score"])[0]
+
+
+def _warn_failures(errors: Sequence[str], error_score: Any) -> None:
+    """Warn of a batch whose fits all failed, for which scikit-learn would end the search."""
+    if errors:
+        warn(
+            f"All the {len(errors)} fits of a batch of candidates failed. Their score is "
+            f"{error_score}. The first error:\n{errors[0]}",
+            FitFailedWarning,
+        )
+
+
+def _check_failures(evaluations: Sequence[CandidateResults]) -> None:
+    """Raise where all fits of all batches failed."""
+    if all(evaluation.hidden_errors for evaluation in evaluations):
+        errors = [error for evaluation in evaluations for error in evaluation.hidden_errors]
+        raise ValueError(
+            f"All the {len(errors)} fits failed. Set error_score='raise' to see where. The first "
+            f"error:\n{errors[0]}"
+        )
 
 
 @search_docstring
@@ -247,12 +286,15 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
+        racing: str | None = None,
         early_stopping: float | str | None = None,
     ) -> None:
         params = init_params(locals())
         for name in ("sampler", "batch_size", "points_to_evaluate", "past_results"):
             setattr(self, name, params.pop(name))
         super().__init__(**params)
+
+    _in_batches = True
 
     def _check_candidates(self) -> None:
         if self.batch_size is not None:

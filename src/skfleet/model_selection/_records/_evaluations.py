@@ -50,6 +50,7 @@ class WatchedReport:
         if outcome.ok:
             (self._evaluation.results[self._number],) = outcome.value
             self._evaluation.n_withdrawn += outcome.is_withdrawn
+            self._evaluation.hide_failures()
         return self._report(outcome)
 
 
@@ -59,7 +60,8 @@ class CandidateResults:
 
     ``more_results`` are further columns of ``cv_results_``, ``later`` the planned iterations that
     follow. Fits are numbered by candidate, and within a candidate by split. The ``race`` that they
-    are in compares them by a ``metric``.
+    are in compares them by a ``metric``. Where they are a batch of many, all of which may fail,
+    `hide_failures` keeps scikit-learn from ending the search.
     """
 
     candidates: Sequence[Mapping[str, Any]]
@@ -69,6 +71,8 @@ class CandidateResults:
     results: dict[int, dict[str, Any]] = field(default_factory=dict)  # by number of the fit
     race: Race | None = None
     metric: Any = None
+    is_batch: bool = False
+    hidden_errors: list[str] = field(default_factory=list, init=False)
     n_earlier: int = field(default=0, init=False)  # candidates of earlier calls in the race
     n_withdrawn: int = field(default=0, init=False)  # fits that the race has prevented
 
@@ -80,6 +84,16 @@ class CandidateResults:
     def watch(self, number: int, report: Callable[[Any], Any]) -> WatchedReport:
         """Return a callback that records the result of a fit before it calls `report`."""
         return WatchedReport(self, number, report)
+
+    def hide_failures(self) -> None:
+        """Move the errors of a batch whose fits have all failed to `hidden_errors`."""
+        n_fits = len(self.candidates) * self.n_splits
+        if not self.is_batch or len(self.results) < n_fits:
+            return
+        if all(fit["fit_error"] is not None for fit in self.results.values()):
+            for fit in self.results.values():
+                self.hidden_errors.append(fit["fit_error"])
+                fit["fit_error"] = None
 
     @property
     def all_fits(self) -> list[dict[str, Any]]:
