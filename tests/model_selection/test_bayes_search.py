@@ -149,10 +149,20 @@ def test_a_batch_that_fails_is_no_end(n_jobs, on_cluster):
     scores = search.cv_results_["mean_test_score"]
     np.testing.assert_array_equal(np.isnan(scores), [True, False, True, False])
     assert search.best_params_["C"] > 0
-    nothing = bayes(SVC(), {"C": [-1, -2]}, n_jobs=n_jobs)
-    space_of_two = pytest.warns(UserWarning, match="total space of parameters 2")
-    with space_of_two, pytest.raises(ValueError, match="All the 6 fits failed"):
+    nothing = bayes(SVC(), {"C": [-1, -2, -3]}, n_iter=2, n_jobs=n_jobs)
+    batches = pytest.warns(FitFailedWarning, match="All the 3 fits of a batch")
+    with batches, pytest.raises(ValueError, match="All the 6 fits failed"):
         nothing.fit(X, Y)
+
+
+def test_scores_that_are_not_finite_are_told_once(on_cluster):
+    points = [{"C": -1.0}, {"C": 1.0}]
+    search = bayes(SVC(), {"C": loguniform(1e-2, 1e2)}, points_to_evaluate=points, n_iter=6)
+    with pytest.warns() as record:
+        search.fit(X, Y)
+    texts = [str(warning.message) for warning in record]
+    assert sum("non-finite" in text for text in texts) == 1
+    assert len(texts) == 2
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])

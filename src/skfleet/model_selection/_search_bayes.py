@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, repeat
 from os import PathLike
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn import model_selection
 from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
@@ -34,6 +36,7 @@ from skfleet.model_selection._samplers._optuna_source import OptunaSource
 from skfleet.model_selection._search_docstrings import search_docstring
 
 _MEAN = "mean_test_"
+_NON_FINITE = "One or more of the .* scores are non-finite"
 
 
 class _BatchSearch(model_selection.RandomizedSearchCV):
@@ -69,7 +72,10 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
                 max_subtasks=n_batch * self.n_splits_,
                 sequential_subtasks=False,
             ).call_on_fit_task_begin(estimator=self)
-            results = evaluate_candidates(list(batch.values()), callback_ctx=batch_ctx)
+            with warnings.catch_warnings():
+                if self._n_left:  # the last batch tells of all scores
+                    warnings.filterwarnings("ignore", _NON_FINITE, UserWarning)
+                results = evaluate_candidates(list(batch.values()), callback_ctx=batch_ctx)
             batch_ctx.call_on_fit_task_end(estimator=self)
             _warn_failures(current_context().evaluations[-1].hidden_errors, self.error_score)
             self._tell(source, orders, batch, results)
@@ -113,14 +119,16 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
         source = OptunaSource(
             self.param_distributions, sampler, int(seed), points=points or (), past=past
         )
-        if source.space.size < self.n_iter:
+        size = source.space.size
+        if size < self.n_iter:
             warn(
-                f"The total space of parameters {source.space.size} is smaller than n_iter="
-                f"{self.n_iter}. Running {source.space.size} iterations. For exhaustive searches, "
-                "use GridSearchCV.",
+                f"The total space of parameters {size} is smaller than n_iter={self.n_iter}. "
+                f"Running {size} iterations. For exhaustive searches, use GridSearchCV.",
                 UserWarning,
             )
-        return source, int(min(self.n_iter, source.space.size))
+        if size <= self.n_iter and not points:  # there is nothing to choose
+            return FixedCandidates(list(ParameterGrid(self.param_distributions))), int(size)
+        return source, int(min(self.n_iter, size))
 
     def _batch_sizes(self, source: CandidateSource, n_candidates: int) -> list[int]:
         """Return the numbers of candidates that are chosen at once, those of the checkpoint first.
