@@ -191,6 +191,14 @@ def test_sampler_hears_of_candidates_that_a_race_drops(on_cluster, monkeypatch):
     )
 
 
+def test_progress_shows_the_best_of_all_batches(on_cluster, capsys):
+    points = [{"C": 1.0}, {"C": 1e-6}]
+    params = {"points_to_evaluate": points, "n_iter": 2, "verbose": 1}
+    bayes(SVC(), {"C": loguniform(1e-6, 1e2)}, **params).fit(X, Y)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "best 0.9" in last
+
+
 class Logged(ClassifierMixin, BaseEstimator):
     """Writes a line for each fit; its score depends on its parameter alone."""
 

@@ -25,6 +25,7 @@ from skfleet.model_selection._records._evaluations import CandidateResults
 
 if TYPE_CHECKING:
     from skfleet.estimators.pipeline import RefitFirstSteps
+    from skfleet.model_selection._dispatch._call_progress import SearchProgress
 
 
 class SearchContext:
@@ -63,6 +64,7 @@ class SearchContext:
         self.evaluations: list[CandidateResults] = []
         self.race: Race | None = None
         self.durations = DurationModel()
+        self.progress: SearchProgress | None = None  # of all batches of candidates
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
         self.refit_steps: RefitFirstSteps | None = None
