@@ -5,6 +5,7 @@ They decide only, without I/O or a clock.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Iterator
 from itertools import chain
@@ -45,7 +46,7 @@ class CandidateQueue:
     Of the candidates that have not begun the next is the one whose fits are expected to take least,
     so that many are complete then: by the durations of others with such parameters, which
     ``params_of`` returns for a fit, and without the first steps that it has in common with the
-    candidate before. As long as nothing is known, it is the first that was added.
+    candidate before. Of those that are expected to take about as long, it is the first one added.
     """
 
     def __init__(self, params_of: Callable[[Any], Params | None]) -> None:
@@ -99,8 +100,9 @@ class CandidateQueue:
             fit, n_fits = first_fits[candidate], len(candidates[candidate])
             steps = scheduler.expected_prefix_seconds(fit.prefix_key)
             costs.append((candidate, _prefix_of(fit), n_fits * seconds, n_fits * steps))
-        order = self._orders[device] = _CandidateOrder()
-        for cost in sorted(costs, key=lambda cost: cost[2]):
+        least = min(own for _, _, own, _ in costs)
+        order = self._orders[device] = _CandidateOrder(least)
+        for cost in sorted(costs, key=lambda cost: order.magnitude(cost[2])):
             order.add(*cost)
 
     def remove(self, is_removed: Callable[[Any], bool]) -> list[Any]:
@@ -120,10 +122,11 @@ class CandidateQueue:
 class _CandidateOrder:
     """Candidates by their expected seconds, in which they are added, for each kind of first steps.
 
-    Those that are gone are passed over.
+    Those that are gone are passed over. ``least`` are the seconds of the quickest one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least: float = 1.0) -> None:
+        self._least = least
         self._by_prefix: dict[Hashable, deque[tuple[float, float, int, Hashable]]] = {}
         self._n_added = 0
 
@@ -132,6 +135,10 @@ class _CandidateOrder:
         self._n_added += 1
         entry = own, steps, self._n_added, candidate
         self._by_prefix.setdefault(prefix, deque()).append(entry)
+
+    def magnitude(self, seconds: float) -> int:
+        """Return the power of two nearest to the ratio of seconds to the least."""
+        return round(math.log2(max(seconds / self._least, 1.0)))
 
     def next(self, last_prefix: Hashable, waiting: Container[Hashable]) -> Hashable:
         """Return the first of the candidates that wait; the last one has had its first steps."""
@@ -143,7 +150,8 @@ class _CandidateOrder:
                 del self._by_prefix[prefix]
                 continue
             own, steps, number, candidate = entries[0]
-            heads.append((own + steps * (prefix != last_prefix), number, candidate))
+            seconds = own + steps * (prefix != last_prefix)
+            heads.append((self.magnitude(seconds), number, candidate))
         _, _, candidate = min(heads, key=lambda head: head[:2])
         return candidate
 
