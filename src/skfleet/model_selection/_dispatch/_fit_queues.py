@@ -15,6 +15,8 @@ from skfleet.model_selection._dispatch._scheduler import FitScheduler, PlannedFi
 from skfleet.model_selection._dispatch._time_left import DurationModel, Params
 from skfleet.model_selection._racing._race import Race
 
+_MIN_SECONDS = 1e-5
+
 
 class FitQueue(Protocol):
     """Fits for any device, of `PlannedFit` or a subclass, in the order in which they begin."""
@@ -55,6 +57,7 @@ class CandidateQueue:
         self._current: dict[str, tuple[Hashable, Hashable]] = {}  # candidate, and its prefix
         self._orders: dict[str, _CandidateOrder] = {}
         self._n_timed, self._n_learned = 0, 0
+        self._quickest, self._slowest = math.inf, 0.0  # seconds of the fits made so far
 
     def __iter__(self) -> Iterator[Any]:
         candidates = chain.from_iterable(own.values() for own in self._fits.values())
@@ -75,6 +78,8 @@ class CandidateQueue:
         """Record the duration of a fit, without the steps that it shares."""
         self._durations.record(fit.candidate, self._params_of(fit), seconds)
         self._n_timed += 1
+        self._quickest = min(self._quickest, seconds)
+        self._slowest = max(self._slowest, seconds)
 
     def feed(self, device: str, scheduler: FitScheduler) -> None:
         """Move to a scheduler the next fits, as long as too few are waiting there."""
@@ -98,6 +103,8 @@ class CandidateQueue:
         params = {candidate: self._params_of(fit) for candidate, fit in first_fits.items()}
         for candidate, seconds in self._durations.expected(params).items():
             fit, n_fits = first_fits[candidate], len(candidates[candidate])
+            # what a few durations foresee for distant parameters may be noise
+            seconds = min(max(seconds, self._quickest), self._slowest)
             steps = scheduler.expected_prefix_seconds(fit.prefix_key)
             costs.append((candidate, _prefix_of(fit), n_fits * seconds, n_fits * steps))
         least = min(own for _, _, own, _ in costs)
@@ -138,7 +145,7 @@ class _CandidateOrder:
 
     def magnitude(self, seconds: float) -> int:
         """Return the power of two nearest to the ratio of seconds to the least."""
-        return round(math.log2(max(seconds / self._least, 1.0)))
+        return round(math.log2(max(seconds / max(self._least, _MIN_SECONDS), 1.0)))
 
     def next(self, last_prefix: Hashable, waiting: Container[Hashable]) -> Hashable:
         """Return the first of the candidates that wait; the last one has had its first steps."""
