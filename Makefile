@@ -52,7 +52,7 @@ PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs examples src
 DOCS_TESTS := tests/house/test_coming_from.py tests/journeys/test_notebook.py
 # suites that are run as a user's small rows are too: in one task, or in this process
 SMALL_ROWS_TESTS := $(addprefix tests/, test_bad_inputs.py blocks inference inputs metrics)
-VERSION_EXTRAS := lightgbm,plot,ui,xgboost
+VERSION_EXTRAS := lightgbm,optuna,plot,ui,xgboost
 
 define test_versions
 $(1)/bin/python -c 'import skfleet; skfleet.show_versions()'
@@ -134,8 +134,8 @@ docs: ## the documentation as HTML in docs/_build/html, made in .venv-docs
 
 clean: ## remove what the targets made, .venv included
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-docs build dist docs/_build docs/auto_examples \
-	    docs/reference/generated docs/reference/backreferences docs/sg_execution_times.rst .mypy_cache .pytest_cache .ruff_cache \
-	    .import_linter_cache .hypothesis benchmarks/.asv
+	    docs/contribute/generated docs/reference/generated docs/reference/backreferences \
+	    docs/sg_execution_times.rst .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/.asv
 
 # One environment; each extra is installed once, and again when pyproject.toml changed.
 $(VENV)/.ready-%: pyproject.toml .ci/setup

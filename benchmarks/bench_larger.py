@@ -2,12 +2,13 @@
 
     python benchmarks/bench_larger.py --quick
     python benchmarks/bench_larger.py
+    python benchmarks/bench_larger.py --rows 1e6 4e6 1.6e7 --json figures.json
 
 Each case runs in a fleet of its own, of two workers of one thread. A line has its seconds next to
 those of one read of the same columns by Dask (on workers without a limit), the passes over the
 rows, the largest memory of a worker next to its limit, the workers that were lost, and the lines
 that were printed. The first command takes about ten minutes, the second up to two hours and 30 GB
-of disk in `--folder`.
+of disk in `--folder`, the third ten minutes and 5 GB: some models by the number of rows.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pyarrow.parquet as pq
+import results_file
 from sklearn.linear_model import SGDClassifier as SGDInMemory
 from sklearn.pipeline import make_pipeline
 
@@ -233,6 +235,9 @@ MORE = {
     "Dask: 24 columns to Parquet": lambda files: is_written(files.frame[NUMBERS], files),
     "scikit-learn: partial_fit, 3 epochs": partial_fit,
 }
+# With --rows.
+LONG = ("KMeans", "SGDClassifier, 3 epochs")
+BY_ROWS = {name: case for name, case in BOUNDED.items() if name not in LONG}
 # Models that hold rows.
 HOLDING = {
     "RandomForestClassifier, max_samples=0.01": fit(
@@ -250,16 +255,41 @@ HOLDING = {
 # -- figures ---------------------------------------------------------------------------------------
 
 
+NOTE = (
+    "Two workers of one thread. peak_bytes: the largest resident set of a worker, read 20 times a "
+    "second; passes: of a fit over the rows (a lazy prediction is not counted); bytes_in_memory: "
+    "of a pandas frame of all columns; load: of the machine in the minute before the end of a "
+    "case, with the benchmark's own."
+)
+
+
 @dataclass
 class Figures:
     """What a case took."""
 
     seconds: float
     passes: int
-    peak: float  # of the limit
+    peak_bytes: int
+    limit: str
     n_lost: int
     n_lines: int
     result: str
+
+    @property
+    def peak(self):
+        """The largest memory of a worker, of its limit."""
+        return self.peak_bytes / dask.utils.parse_bytes(self.limit)
+
+    def record(self):
+        """Return what a file of results says."""
+        return {
+            "seconds": round(self.seconds, 1),
+            "passes": self.passes,
+            "peak_bytes": self.peak_bytes,
+            "workers_lost": self.n_lost,
+            "result": self.result,
+            "load": results_file.load(),
+        }
 
     def __str__(self):
         lost = f"{self.n_lost} workers lost" if self.n_lost else "none lost"
@@ -321,8 +351,7 @@ def measure(case, files, limit):
             n_lost = len(before - set(client.run(os.getpid, on_error="ignore").values()))
         n_lines = n_lines_after(file, start)
     shutil.rmtree(files.output, ignore_errors=True)
-    peak = memory.peak / dask.utils.parse_bytes(limit)
-    return Figures(seconds, counts.passes, peak, n_lost, n_lines, result)
+    return Figures(seconds, counts.passes, memory.peak, limit, n_lost, n_lines, result)
 
 
 def seconds_of_a_read(files, columns=NUMBERS):
@@ -352,9 +381,23 @@ class Layout:
         write_rows(folder / name, self.n_rows, self.rows_per_file, self.row_group_size)
         return Files(folder / name, folder / "output")
 
+    def record(self, files):
+        """Return what a file of results says of the rows."""
+        frame_bytes = rows(0).memory_usage(index=False, deep=True).sum() / ROWS_TOGETHER
+        return {
+            "rows": self.n_rows,
+            "rows_per_file": self.rows_per_file,
+            "bytes_on_disk": sum(path.stat().st_size for path in files.source.iterdir()),
+            "bytes_in_memory": int(frame_bytes * self.n_rows),
+            "limit_bytes": dask.utils.parse_bytes(self.limit),
+            "cases": [],
+        }
 
-def layouts(is_quick):
+
+def layouts(is_quick, numbers_of_rows=()):
     """Return what is run."""
+    if numbers_of_rows:
+        return [Layout(n_rows, 500_000, "800MB", BY_ROWS) for n_rows in numbers_of_rows]
     if is_quick:
         return [
             Layout(1_000_000, 500_000, "800MB", BOUNDED),
@@ -401,17 +444,23 @@ def main():
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "larger")
     parser.add_argument("--only", nargs="*", help="parts of names of cases")
     parser.add_argument("--limit", nargs="*", help="memory limits")
+    parser.add_argument("--rows", nargs="*", type=lambda n: int(float(n)), help="numbers of rows")
+    parser.add_argument("--json", type=Path, help="a file for the figures")
     given = parser.parse_args()
-    print(
-        f"about {'10 minutes and 1' if given.quick else '2 hours and 30'} GB in {given.folder}",
-        flush=True,
-    )
+    if not given.rows:
+        told = "10 minutes and 1" if given.quick else "2 hours and 30"
+        print(f"about {told} GB in {given.folder}", flush=True)
     warnings.simplefilter("ignore")
+    command = " ".join(["python benchmarks/bench_larger.py", *sys.argv[1:]])
+    content = results_file.heading(command, NOTE, ["pandas", "pyarrow"])
+    content["layouts"] = []
     n_short = 0
-    for layout in layouts(given.quick):
+    for layout in layouts(given.quick, given.rows):
         if given.limit and layout.limit not in given.limit:
             continue
         files = layout.files(given.folder)
+        record = layout.record(files)
+        content["layouts"].append(record)
         print(
             f"\n{layout.n_rows:,} rows, {layout.rows_per_file:,} a file and at most "
             f"{layout.row_group_size:,} a row group, workers of {layout.limit}; "
@@ -424,6 +473,9 @@ def main():
             figures = measure(case, files, layout.limit)
             n_short += figures.result != "ok" or figures.n_lost > 0
             print(f"{name:42}{figures}", flush=True)
+            record["cases"].append({"case": name, **figures.record()})
+            if given.json:
+                results_file.write(given.json, content)
     sys.exit(bool(n_short))
 
 

@@ -3,24 +3,29 @@
 The fits are busy for a given time, so that what is measured is the search, the backend and Dask.
 ``python benchmarks/bench_search.py`` prints the table of the documentation, with loky and joblib's
 Dask backend in the same run; with a number, how a search over so many candidates comes out; with
-``loky``, short fits in turn with loky.
+``loky``, short fits in turn with loky. ``--json FILE`` writes the seconds by number of workers,
+next to scikit-learn with as many jobs and to the ideal, in about eight minutes.
 """
 
-import sys
+import argparse
 import threading
 import time
 import warnings
+from pathlib import Path
 from statistics import median
 
 import joblib
 import numpy as np
 import psutil
+import results_file
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import make_classification
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GridSearchCV as StockGridSearchCV
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import Pipeline
+from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import Fleet
 from skfleet.model_selection import GridSearchCV
@@ -45,6 +50,15 @@ class Busy(ClassifierMixin, BaseEstimator):
 
     def score(self, X, y):
         return 0.5
+
+
+class Waiting(Busy):
+    """Waits for some seconds, without a core."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        time.sleep(self.seconds)
+        return self
 
 
 def busy_search(kind, seconds, n_fits):
@@ -196,19 +210,94 @@ def against_loky(n_runs=7):
     return median(ours[1:]), median(loky[1:])
 
 
-def timed(search):
+def timed(search, X=X, y=Y):
     """Return the seconds of a search."""
     began = time.perf_counter()
-    search.fit(X, Y)
+    search.fit(X, y)
     return time.perf_counter() - began
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["loky"]:
+# -- by number of workers --------------------------------------------------------------------------
+
+TREES = {"max_features": [6, 8, 10, 12], "min_samples_leaf": [1, 2, 4]}
+
+
+def tree_search(kind):
+    """Return a search over 12 trees, and its rows: fits that need a core for about 100 ms."""
+    rows = make_classification(12_000, 20, n_informative=10, flip_y=0.1, random_state=0)
+    return kind(DecisionTreeClassifier(random_state=0), TREES, cv=5, refit=False), *rows
+
+
+def waiting_search(kind):
+    """Return a search over 32 candidates, and its rows: fits that wait for 100 ms."""
+    return kind(Waiting(0.1), {"p": list(range(32))}, cv=5, refit=False), X, Y
+
+
+def seconds_of_trees():
+    """Return the seconds that the fits and scores of the trees take one after the other."""
+    search, *rows = tree_search(StockGridSearchCV)
+    results = search.set_params(n_jobs=1).fit(*rows).cv_results_
+    return float(np.sum(results["mean_fit_time"] + results["mean_score_time"]) * search.n_splits_)
+
+
+def by_workers(make_search, seconds_of_fits, n_workers, repeat):
+    """Return the seconds of a search on so many workers of one thread, in turn with the others."""
+    ours, stock = make_search(GridSearchCV), make_search(StockGridSearchCV)
+    rows = []
+    with Fleet(n_workers=n_workers, threads_per_worker=1, dashboard_address=None):
+        for _ in range(repeat + 1):  # the first one does not count
+            seconds = [timed(*ours)]
+            with joblib.parallel_config("loky", n_jobs=n_workers):
+                seconds.append(timed(*stock))
+            rows.append([*seconds, seconds_of_fits(), results_file.load()])
+    columns = [[round(value, 4) for value in column] for column in zip(*rows[1:], strict=True)]
+    names = ("scikit-fleet", "scikit-learn", "fits", "load")
+    return {"workers": n_workers, **dict(zip(names, columns, strict=True))}
+
+
+def write_by_workers(path, repeat):
+    """Write and print the seconds of two searches by number of workers."""
+    note = (
+        "Seconds of a search, of all repeats, which are in turn. Workers have one thread, and "
+        "scikit-learn has as many jobs of loky. fits: the seconds of the fits and scores one after "
+        "the other in one process, measured in each repeat where they compute. load: of the "
+        "machine in the minute before the end of a repeat, with the benchmark's own."
+    )
+    cases = {
+        "computing": ("60 fits of DecisionTreeClassifier", tree_search, seconds_of_trees, (1, 2)),
+        "waiting": ("160 fits of time.sleep(0.1)", waiting_search, lambda: 16.0, (1, 2, 4, 8, 16)),
+    }
+    series = {name: {"fits": case[0], "searches": []} for name, case in cases.items()}
+    content = results_file.heading("python benchmarks/bench_search.py --json FILE", note)
+    content["series"] = series
+    for name, (_, make_search, seconds_of_fits, numbers) in cases.items():
+        for n_workers in numbers:
+            seconds = by_workers(make_search, seconds_of_fits, n_workers, repeat)
+            series[name]["searches"].append(seconds)
+            results_file.write(path, content)
+            sides = (seconds[side] for side in ("scikit-fleet", "scikit-learn", "fits"))
+            one, other, fits = map(median, sides)
+            print(
+                f"{name:10}{n_workers:3} workers {one:7.2f} s, scikit-learn {other:7.2f} s, "
+                f"ideal {fits / n_workers:7.2f} s, load {seconds['load']}",
+                flush=True,
+            )
+
+
+def main():
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="?", help="'loky', or a number of candidates")
+    parser.add_argument("--json", type=Path, help="a file for the seconds by number of workers")
+    parser.add_argument("--repeat", type=int, default=4, help="searches that count, for --json")
+    arguments = parser.parse_args()
+    if arguments.json:
+        write_by_workers(arguments.json, arguments.repeat)
+    elif arguments.what == "loky":
         one, other = against_loky()
         print(f"200 fits of 5 ms: {one:.3f} s, loky {other:.3f} s, {one / other:.3f} times as long")
-    elif len(sys.argv) > 1:
-        n_candidates = int(sys.argv[1])
+    elif arguments.what:
+        n_candidates = int(arguments.what)
         taken, before, most = many_candidates(n_candidates)
         print(
             f"{2 * n_candidates} fits in {taken:.0f} s; client and scheduler in one process: "
@@ -216,3 +305,7 @@ if __name__ == "__main__":
         )
     else:
         compare()
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ import inspect
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 ROOMS = (
@@ -15,7 +16,16 @@ ROOMS = (
     "skfleet.metrics",
     "skfleet.model_selection",
 )
-# Public names of rooms whose other names are for the code.
+# Rooms for readers of the code, each with its page under "Contribute".
+CODE_ROOMS = {
+    "skfleet.blocks": "blocks",
+    "skfleet.engine": "engine",
+    "skfleet.estimators.pipeline": "estimators_pipeline",
+    "skfleet.glm": "glm",
+    "skfleet.inference": "inference",
+    "skfleet.quantiles": "quantiles",
+}
+# Public names of other modules, and of rooms for the code.
 OTHERS = (
     "skfleet.engine.counting",
     "skfleet.fleet.default_client",
@@ -67,9 +77,11 @@ def problems(folder):
                 anchor = unquote(parts.fragment)
                 if anchor not in pages[target].ids:
                     yield f"{name} links to {address}, which has no such anchor"
-    for name, methods in public_names():
-        path = (folder / "reference" / "generated" / f"{name}.html").resolve()
-        if path not in pages:
+    for name, methods in [*public_names(), *code_names()]:
+        folders = [folder / part / "generated" for part in ("reference", "contribute")]
+        paths = [(one / f"{name}.html").resolve() for one in folders]
+        path = next((one for one in paths if one in pages), None)
+        if path is None:
             yield f"{name} has no page"
             continue
         anchors = pages[path].ids
@@ -87,12 +99,22 @@ def _file(page, address):
 
 def public_names():
     """Yield the full name of each public class and function, and the names of its methods."""
-    for room in ROOMS:
+    yield from _names(ROOMS)
+    yield from dict.fromkeys(OTHERS, ()).items()
+
+
+def code_names():
+    """Yield those of the rooms for readers of the code."""
+    yield from _names(CODE_ROOMS)
+
+
+def _names(rooms):
+    for room in rooms:
         for name in importlib.import_module(room).__all__:
             member = getattr(importlib.import_module(room), name)
-            if callable(member):
+            is_class = inspect.isclass(member) and member is not Any
+            if is_class or inspect.isfunction(member):
                 yield f"{room}.{name}", list(_methods(member))
-    yield from dict.fromkeys(OTHERS, ()).items()
 
 
 def _methods(obj):

@@ -1,6 +1,7 @@
 """Docstrings of scikit-learn's classes: what only its own site resolves becomes a link to it."""
 
 import re
+from functools import partial
 
 SITE = "https://scikit-learn.org/stable"
 _TITLED = re.compile(r":(?:ref|term|doc):`([^`<]+?)\s*<([^>`]*)>`")
@@ -16,10 +17,10 @@ _PUBLIC = ("skfleet.engine.counting", "skfleet.engine.Counts", "skfleet.blocks.R
 _CONTINUED = re.compile(r"\\\n\s+")
 
 
-def with_links(app, what, name, obj, options, lines):
+def with_links(app, what, name, obj, options, lines, *, escapes=False):
     """Replace roles and directives of scikit-learn's site; join types that take two lines."""
     text = _CONTINUED.sub("", "\n".join(lines))
-    if _ROOM.match(name) and not name.startswith(_PUBLIC):
+    if escapes and _ROOM.match(name) and not name.startswith(_PUBLIC):
         text = re.sub(r"[*|]|(?<=\w)_(?!\w)", r"\\\g<0>", text)
     text = _TERM.sub(rf"`\1 <{SITE}/glossary.html#term-\1>`__", text)
     text = _TITLED.sub(_titled, text)
@@ -33,8 +34,15 @@ def _titled(match):
     return f"`{title} <{SITE}/{page}>`__"
 
 
+def is_bare_field(app, what, name, obj, skip, options):
+    """Skip the fields of named tuples, which the docstring of the class describes."""
+    is_bare = (getattr(obj, "__doc__", None) or "").startswith("Alias for field number")
+    return True if is_bare else None
+
+
 def setup(app):
     """Register the filter before numpydoc's, and after it for what that adds."""
-    app.connect("autodoc-process-docstring", with_links, priority=400)
+    app.connect("autodoc-skip-member", is_bare_field)
+    app.connect("autodoc-process-docstring", partial(with_links, escapes=True), priority=400)
     app.connect("autodoc-process-docstring", with_links, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

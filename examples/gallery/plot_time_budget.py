@@ -129,7 +129,8 @@ plt.show()
 #
 # The number of candidates depends on the machine and on what else runs on it. So a search with a
 # time budget is not reproducible, even with a number as ``random_state``. The candidates are the
-# same and come in the same order, but the search may get further the next time.
+# same, but those that are expected to be quick come first, and the search may get further the next
+# time.
 #
 # With more time
 # --------------
@@ -138,9 +139,9 @@ plt.show()
 # same checkpoint, run again with another budget, makes only the missing fits:
 # :doc:`plot_resumed_search` shows how.
 #
-# When not to use it: a grid is tried in its order, so the time may be over before it reaches the
-# last values of a parameter. A random search spreads whatever time it has over all parameters. For
-# models with ``partial_fit``, an adaptive search uses the time better still.
+# When not to use it: the quick candidates of a grid come first, so the time may be over before it
+# reaches slow values of a parameter. If these are the ones you want to know about, leave the quick
+# ones out. For models with ``partial_fit``, an adaptive search uses the time better still.
 #
 # .. seealso::
 #

@@ -44,7 +44,20 @@ _current: ContextVar[Config] = ContextVar("skfleet_config", default=_DEFAULT)
 
 
 def get_config() -> Config:
-    """Return the settings of the current context."""
+    """Return the settings of the current context.
+
+    Returns
+    -------
+    config : Config
+        The settings, each as an attribute.
+
+    Examples
+    --------
+    >>> from skfleet import config_context, get_config
+    >>> with config_context(device="cpu"):
+    ...     get_config().device
+    'cpu'
+    """
     return _current.get()
 
 
@@ -122,7 +135,9 @@ def config_context(**settings: Any) -> Iterator[None]:
         and in tasks have none.
     wait_for_workers_timeout : float, default=10
         Seconds for which work waits for a first worker where a scheduler has none, and for a
-        scheduler that does not answer, before it raises `skfleet.exceptions.NoWorkersError`.
+        scheduler that does not answer, before it raises `skfleet.exceptions.NoWorkersError`. More
+        than 60 is also the wait for workers that are all paused for lack of memory, before a
+        `skfleet.exceptions.WorkersPausedError`.
 
     Raises
     ------

@@ -110,6 +110,14 @@ def format_results(
     return search._format_results(candidates, n_splits, fits, more_results)
 
 
+def fit_call(*args: Any, **options: Any) -> Any:
+    """Return the call of a fit and score, for the ``Parallel`` of scikit-learn."""
+    from sklearn.model_selection._validation import _fit_and_score
+    from sklearn.utils.parallel import delayed
+
+    return delayed(_fit_and_score)(*args, parameters=None, return_times=True, **options)
+
+
 def scorers_in_use(search: Any) -> tuple[Any, Any]:
     """Return the ``scorer_`` of a search, and the name of the metric that selects the best."""
     scorer, metric = search._get_scorers()

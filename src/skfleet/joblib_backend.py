@@ -146,7 +146,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     _call: ParallelCall | None = None
     _dispatcher: FitDispatcher | None = None
     _bar: ProgressBar | None = None
-    _n_checkpointed = 0  # calls whose results a checkpoint had
+    _n_uncounted = 0  # calls whose results a checkpoint had, or that need not run
     _warnings: WarningTally | None = None
 
     def __init__(
@@ -264,13 +264,18 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         n_slots = len(self._slots.addresses(self.client))
         if n_slots == 0:
             return 0
-        n_calls = self._limit(n_jobs, n_slots) or n_slots
+        n_calls = self.count_slots(n_jobs)
         if level == 1:
             # all tasks that workers have been given are busy, the calling one included
             n_busy = sum(len(keys) for keys in self.client.processing().values())
             return min(n_calls, max(1, n_slots - n_busy))
         # joblib takes 1 to mean: do not use a backend at all. A fleet of one worker is one.
         return max(2, min(n_calls, n_slots))
+
+    def count_slots(self, n_jobs: int | None) -> int:
+        """Return the number of calls that run at once, which may be one."""
+        n_slots = len(self._slots.addresses(self.client))
+        return min(self._limit(n_jobs, n_slots) or n_slots, n_slots)
 
     @staticmethod
     def _limit(n_jobs: int | None, n_slots: int) -> int | None:
@@ -309,10 +314,10 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             shared=SharedArguments(client, self._broadcast(client)),
             options={k: v for k, v in self._options.items() if k != "resources"},
             resources_for=self._slots.resources,
-            has_workers=lambda device: self._slots.has_workers(self.client, device),
-            no_worker_timeout=max(30.0, self.wait_for_workers_timeout or 0),
+            has_workers=self._slots.has_workers,
+            no_worker_timeout=self.wait_for_workers_timeout or 0,
         )
-        self._warnings, self._n_checkpointed = WarningTally(), 0
+        self._warnings, self._n_uncounted = WarningTally(), 0
 
     def _broadcast(self, client: Client) -> Mapping[int, Any]:
         """Send the objects of ``scatter`` to every worker, once for this context."""
@@ -374,12 +379,13 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         replay(out.output)
         if self._warnings is not None:
             self._warnings.add(out.output)
-        if out.ok and out.from_checkpoint:
-            self._n_checkpointed += 1
-        if self._bar is not None and out.ok and out.has_run:
+        is_uncounted = out.from_checkpoint or out.is_withdrawn
+        if out.ok and is_uncounted:
+            self._n_uncounted += 1
+        if self._bar is not None and out.ok and (out.has_run or out.is_withdrawn):
             if has_all_calls(self.parallel):
-                self._bar.state.total = self.parallel.n_dispatched_tasks - self._n_checkpointed
-            self._bar.advance(0 if out.from_checkpoint else len(out.value))
+                self._bar.state.total = self.parallel.n_dispatched_tasks - self._n_uncounted
+            self._bar.advance(0 if is_uncounted else len(out.value))
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:

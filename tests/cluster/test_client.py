@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster
 
-from skfleet._cluster import _client, _memory, host_identity
+from skfleet._cluster import _client, _memory, host_identity, state_of
 from skfleet._cluster._client import (
     all_workers_on_this_host,
     check_synchronous,
@@ -236,4 +236,17 @@ def test_a_worker_that_has_just_started_will_have_imported_what_fits_need(monkey
     }
     monkeypatch.setattr(_memory, "scheduler_workers", lambda *args: workers)
     used = [memory.used for memory in _memory.worker_memory(None).values()]
-    assert used == [_memory.MIN_IMPORTED_BYTES, _memory.MIN_IMPORTED_BYTES, 10**9]
+    least = _memory.MIN_IMPORTED_BYTES + _memory.sparse_bytes()
+    assert used == [least, least, 10**9]
+
+
+def test_memory_of_threads_is_what_imports_leave(monkeypatch, cluster_client):
+    client = cluster_client
+    workers = {"a": {"memory_limit": 600_000_000, "nthreads": 2}, "b": {"memory_limit": None}}
+    monkeypatch.setattr(_memory, "scheduler_workers", lambda *args: workers)
+    monkeypatch.setattr(_memory, "sparse_bytes", lambda: 0)
+    assert _memory.least_thread_memory(client) == 150_000_000
+    monkeypatch.setattr(_memory, "sparse_bytes", lambda: _memory.SPARSE_BYTES)
+    assert _memory.least_thread_memory(client) == 110_000_000
+    monkeypatch.setattr(state_of(client), "imported_bytes", 500_000_000)  # it was measured
+    assert _memory.least_thread_memory(client) == 50_000_000

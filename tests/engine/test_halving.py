@@ -8,7 +8,7 @@ import pytest
 from skfleet.blocks import BlockRef
 from skfleet.engine import _halving
 from skfleet.engine._halving import gather_or_halve
-from skfleet.exceptions import WorkerMemoryError
+from skfleet.exceptions import WorkerMemoryError, WorkersPausedError
 
 
 class FileBlock:
@@ -68,6 +68,18 @@ def test_the_error_comes_after_three_halvings(monkeypatch):
     with pytest.raises(WorkerMemoryError, match=r"^sums must fit\. Start fewer\.$"):
         run(engine, monkeypatch)
     assert engine.submitted == [3, 1, 1, 1]
+
+
+def test_pieces_are_not_halved_where_workers_are_paused(monkeypatch):
+    engine = Engine(2)
+
+    def gather(tasks):
+        raise WorkersPausedError("workers must have free memory", "Start more.")
+
+    monkeypatch.setattr(engine, "gather", gather)
+    with pytest.raises(WorkersPausedError):
+        run(engine, monkeypatch)
+    assert (engine.submitted, engine.n_parts) == ([3], 1)
 
 
 def test_no_warning_without_deaths(monkeypatch):

@@ -9,9 +9,10 @@ import pytest
 from distributed.core import Status
 
 from skfleet._cluster._client import current_client
+from skfleet._cluster._memory import SPARSE_BYTES
 from skfleet.blocks import row_blocks
 from skfleet.engine import _select, engine_for
-from skfleet.fleet import Fleet, _fleet
+from skfleet.fleet import Fleet, _fleet, _worker_memory
 from skfleet.fleet._local_cluster import _WorkerDeaths
 from skfleet.fleet._worker_memory import MIN_WORKER_BYTES, allocator_variables, memory_fractions
 
@@ -57,8 +58,10 @@ def test_allocators_of_small_workers_keep_little(limit, keeps):
 
 
 @pytest.mark.parametrize("limit", ["50MB", MIN_WORKER_BYTES - 1, 1e-6])
-def test_memory_limit_that_the_imports_exceed(limit):
-    with pytest.raises(ValueError, match="memory_limit must be at least 330 MB for a worker"):
+@pytest.mark.parametrize(("has_sparse", "needed"), [(False, 330), (True, 410)])
+def test_memory_limit_that_the_imports_exceed(monkeypatch, limit, has_sparse, needed):
+    monkeypatch.setattr(_worker_memory, "sparse_bytes", lambda: SPARSE_BYTES * has_sparse)
+    with pytest.raises(ValueError, match=f"memory_limit must be at least {needed} MB for a worker"):
         Fleet(n_workers=1, memory_limit=limit)
 
 

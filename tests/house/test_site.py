@@ -10,41 +10,62 @@ from urllib.parse import unquote
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
-from check_pages import public_names
+from check_pages import CODE_ROOMS, ROOMS, code_names, public_names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
 PAGES = [page for page in PAGES if "_build" not in page.parts and "auto_examples" not in page.parts]
-# Rooms that are described on one page for readers of the code; names of others have a page each.
-CODE_ROOMS = ["blocks", "engine", "glm", "inference", "quantiles"]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
-def listed_names():
-    """Return the full names in the tables of the reference."""
-    names = set()
-    for page in (DOCS / "reference").glob("*.md"):
+def listed_names(pages):
+    """Return the full names in the tables of pages."""
+    names = []
+    for page in pages:
         for module, table in re.findall(
             r"currentmodule:: (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL
         ):
-            names |= {
+            names += [
                 f"{module}.{name}" for name in re.findall(r"^   ([\w.]+)$", table, flags=re.M)
-            }
+            ]
     return names
 
 
+REFERENCE = list((DOCS / "reference").glob("*.md"))
+CODE_PAGES = {room: DOCS / "contribute" / f"{page}.md" for room, page in CODE_ROOMS.items()}
+
+
 def test_each_public_name_has_a_page():
-    assert dict(public_names()).keys() - listed_names() == set()
+    assert dict(public_names()).keys() - listed_names(REFERENCE) == set()
 
 
-@pytest.mark.parametrize("room", CODE_ROOMS)
-def test_rooms_of_the_code_have_a_page(room):
-    assert f"automodule:: skfleet.{room}\n" in (DOCS / "contribute" / f"{room}.md").read_text()
+def test_each_name_of_the_code_has_a_page():
+    listed = listed_names(CODE_PAGES.values())
+    elsewhere = dict(public_names()).keys()
+    assert dict(code_names()).keys() - elsewhere - set(listed) == set()
+    assert sorted(set(listed)) == sorted(listed)
+
+
+def sessions(text):
+    """Return the lines of code in the sessions of a text, but for imports."""
+    lines = re.findall(r"^ *(?:>>>|\.\.\.) (.*)$", text, flags=re.M)
+    return "\n".join(line for line in lines if not re.match(r"(from|import) ", line))
+
+
+@pytest.mark.parametrize("room", [*ROOMS, *CODE_ROOMS])
+def test_each_name_has_an_example(room):
+    module = importlib.import_module(room)
+    page = sessions(CODE_PAGES[room].read_text()) if room in CODE_PAGES else ""
+    for name in module.__all__:
+        member = getattr(module, name)
+        if callable(member):
+            is_used = re.search(rf"\b{name}\b", page)
+            assert is_used or ">>>" in (member.__doc__ or ""), f"{name} has no example"
 
 
 def test_listed_names_exist():
-    for name in listed_names():
+    for name in listed_names([*REFERENCE, *CODE_PAGES.values()]):
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(module), attribute), name
 

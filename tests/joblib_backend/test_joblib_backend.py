@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
 
 import joblib
 import numpy as np
@@ -17,7 +16,6 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 
 from clusters import local_client
-from skfleet import joblib_backend
 from skfleet._cluster._client import current_client
 from skfleet._joblib import _parallel_call
 from skfleet.engine._dask import _scatter
@@ -422,7 +420,6 @@ def test_tasks_find_the_client_of_the_call_that_is_nobodys_default():
 def test_results_that_are_lost_before_they_are_fetched(monkeypatch, comes_back):
     """Distributed makes them again; without a worker for that, the call must not wait for ever."""
     fetch, n_fetched = _parallel_call.ParallelCall._fetch, 0
-    make = _parallel_call.ParallelCall
 
     def lose(self, futures):
         nonlocal n_fetched
@@ -437,12 +434,7 @@ def test_results_that_are_lost_before_they_are_fetched(monkeypatch, comes_back):
 
     monkeypatch.setattr(_parallel_call, "FLEET_CHECK_SECONDS", 0.1)
     monkeypatch.setattr(_parallel_call.ParallelCall, "_fetch", lose)
-    patient = partial(make, no_worker_timeout=10.0 if comes_back else 0.5)
-    monkeypatch.setattr(
-        joblib_backend,
-        "ParallelCall",
-        lambda *args, no_worker_timeout, **kwargs: patient(*args, **kwargs),
-    )
+    monkeypatch.setattr(_parallel_call, "NO_WORKER_SECONDS", 10.0 if comes_back else 0.5)
     with (
         local_client(1, processes=False, set_as_default=False) as client,
         parallel_config("skfleet", client=client),

@@ -314,6 +314,25 @@ def test_fitted_estimators_that_are_asked_for_are_not_shared():
     assert not fits.jobs[0].spec().loads().shares_steps
 
 
+def test_estimators_with_equal_first_steps_have_a_common_prefix():
+    fits = RequestReader(Pickled.dumps)
+
+    def prefix(*steps, **options):
+        return fits.read(*call(make_pipeline(*steps), **options), "a").prefix_key
+
+    first = prefix(StandardScaler(), PCA(), Ridge())
+    assert len(first) == 2
+    assert prefix(StandardScaler(), PCA(), SVC()) == first
+    assert prefix(StandardScaler(), PCA(), SVC(), parameters={"svc__C": 2}) == first
+    for other in (
+        prefix(StandardScaler(), PCA(1), SVC()),
+        prefix(StandardScaler(), PCA(), SVC(), parameters={"pca__n_components": 1}),
+    ):
+        assert other != first
+        assert other[0] == first[0]
+    assert prefix(PCA(), StandardScaler(), SVC())[0] != first[0]
+
+
 def test_estimators_travel_once():
     fits = RequestReader(Pickled.dumps)
     weights = np.arange(3.0)

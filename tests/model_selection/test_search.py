@@ -38,7 +38,7 @@ def own_parameters(search):
     """Give the parameters that scikit-learn's have not."""
     kind = search if isinstance(search, type) else type(search)
     own = {"share_fits", "checkpoint", "early_stopping"}
-    return own if "Halving" in kind.__name__ else own | {"time_budget"}
+    return own if "Halving" in kind.__name__ else own | {"racing", "time_budget"}
 
 
 PAIRS = [(GridSearchCV, reference.GridSearchCV), (RandomizedSearchCV, reference.RandomizedSearchCV)]

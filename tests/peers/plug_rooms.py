@@ -1,7 +1,8 @@
 """A pytest plugin that runs scikit-learn's tests with our classes and functions in their place.
 
 In the test modules alone: scikit-learn itself stays as it is. SKFLEET_TEST_NAMES lists what is
-replaced: rooms of ours, and names that stay scikit-learn's after a minus. SKFLEET_TEST_THREADS
+replaced: rooms of ours, names that stay scikit-learn's after a minus, and `name=other` where one of
+ours takes the place of another name. SKFLEET_TEST_THREADS
 starts two worker processes of so many threads, 0 a fleet on threads of the process. The file
 SKFLEET_TEST_OUTCOMES gets a line for each test: its file, name and outcome, and the error.
 """
@@ -22,11 +23,13 @@ for name in ("sklearn.utils.estimator_checks", "sklearn.utils._testing"):
 
 chosen = os.environ["SKFLEET_TEST_NAMES"].split()
 OURS = {}
-for room in (name for name in chosen if not name.startswith("-")):
+for room in (name for name in chosen if not (name.startswith("-") or "=" in name)):
     module = importlib.import_module(f"skfleet.{room}")
     OURS |= {name: getattr(module, name) for name in module.__all__}
 for name in (name[1:] for name in chosen if name.startswith("-")):
     del OURS[name]
+for theirs, _, name in (name.partition("=") for name in chosen if "=" in name):
+    OURS[theirs] = OURS[name]
 
 PUBLIC = [
     module

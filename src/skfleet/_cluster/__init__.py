@@ -22,7 +22,8 @@ from skfleet._cluster._client import (
 )
 from skfleet._cluster._client_state import WorkerInfo, state_of
 from skfleet._cluster._interrupts import interruptible_waits
-from skfleet._cluster._memory import least_thread_memory, worker_memory
+from skfleet._cluster._memory import least_thread_memory, sparse_bytes, worker_memory
+from skfleet._cluster._pauses import HasWorkers, PauseCheck
 from skfleet._cluster._wait import (
     MEMORY_TOPIC,
     completed,
@@ -34,6 +35,8 @@ from skfleet._cluster._wait import (
 
 __all__ = [
     "MEMORY_TOPIC",
+    "HasWorkers",
+    "PauseCheck",
     "WorkerInfo",
     "address_of",
     "all_workers_on_this_host",
@@ -58,6 +61,7 @@ __all__ = [
     "scheduler_for_values",
     "scheduler_workers",
     "seceded",
+    "sparse_bytes",
     "state_of",
     "wait_for_workers",
     "worker_memory",

@@ -14,6 +14,8 @@ class WorkerInfo(TypedDict, total=False):
 
     name: object
     host: str
+    status: str
+    last_seen: float
     nthreads: int
     memory_limit: int | None
     resources: dict[str, float]
@@ -31,6 +33,10 @@ class ClientState:
     is_reported: bool = False
     # When the scheduler described its workers, and how.
     workers: tuple[float, dict[str, WorkerInfo]] = (0.0, {})
+    # What a worker has in memory when all is imported, where that was measured.
+    imported_bytes: int = 0
+    # Addresses of workers that were paused for long, which was logged.
+    logged_pauses: frozenset[str] = frozenset()
     # Addresses of workers whose versions are equal to the caller's, and those of them that are
     # processes of this machine and user.
     checked: frozenset[str] = frozenset()

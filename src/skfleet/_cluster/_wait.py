@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,8 +14,8 @@ from dask.utils import format_bytes, key_split
 from distributed import Client, Future, KilledWorker, futures_of
 
 from skfleet._cluster._client import address_of, check_running, scheduler_workers, seceded
-from skfleet._cluster._client_state import WorkerInfo
 from skfleet._cluster._interrupts import next_result
+from skfleet._cluster._pauses import HasWorkers, PauseCheck
 from skfleet._config import get_config
 from skfleet.exceptions import FleetError, NoWorkersError, WorkerMemoryError
 
@@ -27,22 +27,27 @@ MEMORY_TOPIC = "worker-restart-memory"
 # Reasons with which distributed cancels tasks whose data were lost with their workers.
 _LOST_REASONS = ("lost dependencies", "already forgotten", "scheduler-connection-lost")
 
-HasWorkers = Callable[[dict[str, WorkerInfo]], bool]
-
 
 class _WorkerCheck:
-    """A check that a cluster has workers for its tasks, and has not been without for too long."""
+    """A check that a cluster has workers for its tasks, and has not been without for too long.
+
+    Nor may all of them be paused, while a task is `pending`.
+    """
 
     def __init__(self, client: Client, has_workers: HasWorkers) -> None:
         self._client, self._has_workers = client, has_workers
         self._without_since: float | None = None
+        self.pauses = PauseCheck(client)
 
-    def __call__(self) -> None:
-        """Raise NoWorkersError if due; a client that lost its scheduler cancels tasks by itself."""
+    def __call__(self, *, pending: bool) -> None:
+        """Raise what is due; a client that lost its scheduler cancels tasks by itself."""
         if self._client.status != "running":
             return
-        if self._has_workers(scheduler_workers(self._client)):
+        workers = scheduler_workers(self._client)
+        if self._has_workers(workers):
             self._without_since = None
+            if pending:
+                self.pauses(workers, self._has_workers)
             return
         now = time.monotonic()
         self._without_since = self._without_since or now
@@ -66,7 +71,8 @@ def gather(
     """Return the results of tasks, or raise their first error, explained where workers died.
 
     A NoWorkersError is raised where none of the scheduler's workers may run them (`has_workers`)
-    for too long. The work began at `since`, in seconds since the epoch; by default now.
+    for too long, and a WorkersPausedError where all of those are paused. The work began at `since`,
+    in seconds since the epoch; by default now.
     """
     check = _WorkerCheck(client, has_workers)
     with explained_deaths(client, since):
@@ -81,7 +87,7 @@ def gather(
                 except TimeoutError:
                     if results.done():
                         raise
-                    check()
+                    check(pending=any(task.status == "pending" for task in tasks))
         finally:
             results.cancel()
 
@@ -99,12 +105,18 @@ def explained_deaths(client: Client, since: float | None = None) -> Iterator[Non
         raise explained from error
 
 
-def _wait_for(client: Client, tasks: Sequence[Future], has_workers: HasWorkers = bool) -> None:
+def _wait_for(
+    client: Client,
+    tasks: Sequence[Future],
+    has_workers: HasWorkers = bool,
+    *,
+    are_own: bool = False,
+) -> None:
     """Wait until tasks are done, or the first of them has failed.
 
     Dask's gather waits in tasks of its own, each of which logs an error after an interruption.
     """
-    for task in completed(client, tasks, has_workers):
+    for task in completed(client, tasks, has_workers, are_own=are_own):
         if task.status != "finished":
             break
 
@@ -113,16 +125,21 @@ def compute_graph(client: Client, graph: object, keys: object, **options: object
     """Return the values of keys: a scheduler for ``dask.compute``."""
     with seceded(), explained_deaths(client):
         tasks = client.get(graph, keys, sync=False, **options)
-        _wait_for(client, futures_of(tasks))
+        _wait_for(client, futures_of(tasks), are_own=True)
         return client.gather(tasks)
 
 
 def completed(
-    client: Client, tasks: Sequence[Future], has_workers: HasWorkers = bool
+    client: Client,
+    tasks: Sequence[Future],
+    has_workers: HasWorkers = bool,
+    *,
+    are_own: bool = False,
 ) -> Iterator[Future]:
-    """Yield tasks as they complete; raise NoWorkersError as `gather` does.
+    """Yield tasks as they complete; raise NoWorkersError and WorkersPausedError as `gather` does.
 
-    An interruption of `interruptible_waits` ends it.
+    Tasks that are the caller's own are cancelled then. An interruption of `interruptible_waits`
+    ends it.
     """
     check = _WorkerCheck(client, has_workers)
     done: queue.SimpleQueue[Future] = queue.SimpleQueue()
@@ -134,7 +151,14 @@ def completed(
                 task = next_result(done, CHECK_SECONDS)
                 break
             except queue.Empty:
-                check()
+                try:
+                    check(pending=True)
+                except FleetError:
+                    # The same key may be in rows that the user has persisted.
+                    own = [t for t in tasks if are_own and client.refcount.get(t.key) == 1]
+                    client.cancel(own, force=True)
+                    raise
+        check.pauses.reset()
         yield task
 
 

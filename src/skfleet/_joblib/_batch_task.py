@@ -55,6 +55,7 @@ class BatchResult(NamedTuple):
     output: Sequence[OutputEvent] = ()
     from_checkpoint: bool = False
     has_run: bool = True  # False for a placeholder, which does not count as progress
+    is_withdrawn: bool = False  # for a placeholder of what need not run, and does not count at all
 
     def result(self) -> list[Any]:
         """Return the results, or raise the error with the traceback of the worker."""

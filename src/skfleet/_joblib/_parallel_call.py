@@ -10,8 +10,8 @@ import queue
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,13 +21,19 @@ from uuid import uuid4
 from distributed import Client, Future
 
 from skfleet._captured_output import process_token
-from skfleet._cluster import all_workers_on_this_host, death_error
+from skfleet._cluster import (
+    PauseCheck,
+    WorkerInfo,
+    all_workers_on_this_host,
+    death_error,
+    scheduler_workers,
+)
 from skfleet._fall_back import fall_back
 from skfleet._joblib._batch_task import BatchResult, CallItem, RetriableError, run_batch, task_name
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared_arguments import SharedArguments
 from skfleet.engine import Pickled, ScatteredObject
-from skfleet.exceptions import FleetError
+from skfleet.exceptions import FleetError, WorkersPausedError
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +42,7 @@ MIN_PAYLOAD_SCATTER_BYTES = 1_000_000
 
 MAX_RESENDS = 10  # of a batch whose data were lost with a worker
 FLEET_CHECK_SECONDS = 5.0  # between two checks of a silent fleet
+NO_WORKER_SECONDS = 30.0  # in which a worker that died is started again
 LOST_POLL_SECONDS = 0.5  # between two polls for recomputed results
 
 # Reasons that Dask gives where the data of a task were lost: when it notices, and when the task is
@@ -99,7 +106,8 @@ class ParallelCall:
     With ``limit=None`` all queuing is left to the scheduler. ``nested`` are backend and n_jobs of
     Parallel calls within tasks, ``options`` keyword arguments of ``Client.submit``. For a device,
     ``resources_for`` returns the resources that a batch needs, and ``has_workers`` whether any
-    worker may run it now; for ``no_worker_timeout`` seconds there may be none.
+    of some workers may run it. There may be none for ``no_worker_timeout`` seconds, or for
+    `NO_WORKER_SECONDS` where that is longer.
     """
 
     def __init__(
@@ -112,7 +120,7 @@ class ParallelCall:
         shared: SharedArguments,
         options: dict[str, Any],
         resources_for: Callable[[str | None], dict[str, float] | None],
-        has_workers: Callable[[str | None], bool],
+        has_workers: Callable[[dict[str, WorkerInfo], str | None], bool],
         no_worker_timeout: float,
     ) -> None:
         self.client = client
@@ -127,13 +135,15 @@ class ParallelCall:
             "retriable": bool(options.get("retries")),
         }
         self._begin = time.time()
-        self._no_worker_timeout = no_worker_timeout
+        self._no_worker_timeout = max(NO_WORKER_SECONDS, no_worker_timeout)
         self._lock = threading.RLock()
         self._running: set[CallBatch] = set()
         self._waiting: deque[CallBatch] = deque()
         self._completed: queue.SimpleQueue = queue.SimpleQueue()
         self._closed = False
         self._no_worker_since: float | None = None
+        # by the device of the calls
+        self._pauses = defaultdict(partial(PauseCheck, client, no_worker_timeout))
         self._lost: list[tuple[CallBatch, Future]] = []  # finished once, and being recomputed
         # In the context of the call, with the warnings filters and output of an enclosing task.
         context = contextvars.copy_context()
@@ -256,6 +266,7 @@ class ParallelCall:
             if None in completed:
                 return
             self._no_worker_since = None
+            self._pauses.clear()
             for batch, result in self._results(completed):
                 self._report(batch, result)
             # Batches and results must not live on in this frame until the next ones are completed.
@@ -380,7 +391,7 @@ class ParallelCall:
             logger.exception("joblib could not take the outcome of %s", batch.name)
 
     def _check_fleet(self) -> None:
-        """Report errors for all batches when no worker is left to run them."""
+        """Report errors for all batches when no worker is left to run them, or all are paused."""
         with self._lock:
             devices = {batch.device for batch in self._running}
             if not devices:
@@ -391,7 +402,8 @@ class ParallelCall:
         else:
             has_workers = None
             with fall_back("a scheduler that does not answer is asked again later"):
-                has_workers = all(map(self._has_workers, devices))
+                workers = scheduler_workers(self.client)
+                has_workers = all(self._has_workers(workers, device) for device in devices)
                 if has_workers:
                     self._resubmit_stuck()
             if has_workers is None:
@@ -399,19 +411,36 @@ class ParallelCall:
             now = time.monotonic()
             if has_workers:
                 self._no_worker_since = None
+                self._check_pauses(workers, devices)
             elif self._no_worker_since is None:
                 self._no_worker_since = now
             elif now - self._no_worker_since > self._no_worker_timeout:
                 seconds = now - self._no_worker_since
                 problem = f"no worker for it has been there for {seconds:.0f} s"
         if problem is not None:
-            with self._lock:
-                batches = [*self._running, *self._waiting]
-                self._waiting.clear()
-            for batch in batches:
+            for batch in self._pop_batches():
                 name = batch.subject or batch.name or task_name(batch.calls)
                 error = FleetError(f"{name} must be run by a worker, but {problem}.")
                 self._report(batch, BatchResult(False, error))
+
+    def _check_pauses(self, workers: dict[str, WorkerInfo], devices: Iterable[str | None]) -> None:
+        """Report the error for all batches where all workers for a device are paused for good."""
+        try:
+            for device in devices:
+                self._pauses[device](workers, partial(self._has_workers, device=device))
+        except WorkersPausedError as error:
+            for batch in self._pop_batches():
+                self._report(batch, BatchResult(False, error))
+
+    def _pop_batches(self) -> list[CallBatch]:
+        """Cancel the batches in flight, and return them with those that wait, to be reported."""
+        with self._lock:
+            batches = [*self._running, *self._waiting]
+            self._waiting.clear()
+        futures = [batch.future for batch in batches if batch.future is not None]
+        with contextlib.suppress(Exception):  # a client that is closed has cancelled them already
+            self.client.cancel(futures, force=True)
+        return batches
 
     def _resubmit_stuck(self) -> None:
         """Submit batches again that wait for a worker that is gone, for any worker.

@@ -75,12 +75,12 @@ class WorkerSlots:
         """Return the resources that calls for a device request, after :meth:`addresses`."""
         return self._resources[device] or None
 
-    def has_workers(self, client: Client, device: str | None) -> bool:
-        """Return whether any worker may run calls for a device now, after :meth:`addresses`."""
+    def has_workers(self, workers: Mapping[str, Any], device: str | None) -> bool:
+        """Return whether any of these workers may run calls for a device, after `addresses`."""
         return any(
             self._is_allowed(address, info)
             and count_slots(1, info.get("resources") or {}, self._resources[device]) > 0
-            for address, info in self.workers(client).items()
+            for address, info in workers.items()
         )
 
     def _is_allowed(self, address: str, info: Mapping[str, Any]) -> bool:

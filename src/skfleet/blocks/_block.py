@@ -68,27 +68,44 @@ class BlockCache(dict):
 class BlockRef(NamedTuple):
     """Reference to a block, which `open_block` returns.
 
-    The fields are arrays or futures of them, or X is a future of the whole block or a `LazyBlock`.
-    Where `to_device` is true, the block is copied to the device of the process that opens it.
+    Parameters
+    ----------
+    X : rows, future of rows or of a Block, or LazyBlock
+        The rows, or the whole block with all that comes with them.
+    y : values per row or a future, default=None
+        Targets.
+    sample_weight : values per row or a future, default=None
+        Weights.
+    number : int, default=0
+        Position of the block among all blocks.
+    row_offset : int, default=None
+        Number of the first row among all rows, where it is known.
+    per_sample : dict of values per row, default=None
+        Other parameters per sample, by name.
+    cache : BlockCache, default=None
+        Results of a pass for the next one.
+    to_device : bool, default=False
+        Whether the block is copied to the device of the process that opens it.
     """
 
     X: Any
     y: Any = None
     sample_weight: Any = None
-    number: int = 0  # position of the block in the rows
-    row_offset: int | None = None  # number of the first row in all rows, where known
-    per_sample: dict[str, Any] | None = None  # other parameters per sample, by name
+    number: int = 0
+    row_offset: int | None = None
+    per_sample: dict[str, Any] | None = None
     cache: BlockCache | None = None
     to_device: bool = False
 
 
 class Block(BlockRef):
-    """Aligned rows in memory, all on one device."""
+    """Aligned rows in memory, all on one device: a reference whose fields are arrays."""
 
     __slots__ = ()
 
     @property
     def n_rows(self) -> int:
+        """The number of rows."""
         return n_rows_of(self.X)
 
 
@@ -109,11 +126,27 @@ def is_lazy_block(x: Any) -> TypeGuard[LazyBlock]:
 class RowBlocks:
     """Rows cut into blocks that one worker can hold.
 
-    `lengths` are the numbers of rows of the blocks, None where they take a pass to count. Kernels
-    compute in `dtype`: float32 for float32 rows, float64 for all others, None for rows that are not
-    converted. `checked` is true if the driver has checked that the values are finite. `n_bytes`
-    estimates the size of the rows in memory. `on_device` is true for Dask chunks on a device, and
-    `is_sparse` for SciPy's matrices and Dask chunks of these.
+    Parameters
+    ----------
+    blocks : tuple of BlockRef
+        References to the blocks, in the order of the rows.
+    lengths : tuple of int or None
+        Numbers of rows of the blocks; None where they take a pass to count.
+    n_features : int
+        Number of columns.
+    dtype : numpy.dtype or None
+        What kernels compute in: float32 for float32 rows, float64 for all others; None for rows
+        that are not converted.
+    checked : bool, default=True
+        Whether the driver has checked that the values are finite.
+    n_bytes : int, default=None
+        Estimate of the size of the rows in memory.
+    on_dask : bool, default=False
+        Whether the rows are a Dask collection.
+    on_device : bool, default=False
+        Whether the rows are Dask chunks on a device.
+    is_sparse : bool, default=False
+        Whether the rows are a sparse matrix, or Dask chunks of sparse matrices.
     """
 
     blocks: tuple[BlockRef, ...]

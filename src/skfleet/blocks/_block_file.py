@@ -21,7 +21,8 @@ class BlockFile(NamedTuple):
 
     @property
     def is_cached(self) -> bool:
-        return True  # other lazy blocks than those of the disk cache load the original rows
+        """True, as lazy blocks that are in no file load the original rows."""
+        return True
 
     def load(self) -> Block:
         """Return the block, whose arrays are read from the file on access."""

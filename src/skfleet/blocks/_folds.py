@@ -21,12 +21,18 @@ from skfleet.blocks._sampling import take_block_rows
 class Folds:
     """Groups of rows, such that every split trains and tests on whole groups.
 
-    Groups are consecutive rows from `starts` on, or `group_of_row` has the group of each row.
-    `splits` has the numbers of the groups to train on, and of those to test on, for each split, a
-    number as often as the rows are drawn.
-
-    Where `counts` has how often each row is in each group, groups are not disjoint: there is one
-    for each part of a split, and a last one of all rows.
+    Parameters
+    ----------
+    starts : ndarray of int or None
+        First row of each group, where groups are consecutive rows.
+    group_of_row : ndarray of int or None
+        Group of each row, where groups are not consecutive rows.
+    splits : tuple of (tuple of int, tuple of int)
+        Numbers of the groups to train on, and of the groups to test on, for each split. A number
+        stands there as often as its rows are drawn.
+    counts : tuple of ndarray, default=()
+        How often each row is in each group, where groups are not disjoint. There is one group for
+        each part of a split, and a last one of all rows.
     """
 
     starts: np.ndarray | None

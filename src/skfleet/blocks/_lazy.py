@@ -110,8 +110,9 @@ def fix_partitions(
 
     Tuned, several partitions of few columns are read as one.
 
-    A task returns, of each collection of unknown length, the number of rows in a partition, and of
-    each of `values` the rows as a `LabelCodes`, in lists that are empty after the last partition.
+    A task returns a list for each collection of unknown length, with the number of rows in a
+    partition. After these it returns a list for each of `values`, with their rows as a
+    `LabelCodes`. A list is empty after the last partition of its collection.
     """
     from skfleet.blocks._dask_collections import fix_partitions
 

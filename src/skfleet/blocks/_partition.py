@@ -37,12 +37,28 @@ def row_blocks(
 ) -> RowBlocks:
     """Partition X, and y, sample_weight and per_sample in the same way, into blocks.
 
-    Dask collections may be in different partitions. `per_sample` are other parameters per sample,
-    by name. With ``dtype="float"`` frames are converted to numeric matrices, and computations are
-    in the float type of X; None does not convert the rows. `block_sizes` are the numbers of rows of
-    the blocks in this process; by default there is one block, or as many as needed where the device
-    does not hold all rows. Large partitions of Parquet files are several blocks each, unless
-    `in_partitions` is true.
+    Parameters
+    ----------
+    X : array, sparse matrix, frame, list or Dask collection
+        The rows.
+    y, sample_weight : values per row, default=None
+        Dask collections may be in other partitions than X.
+    per_sample : dict of values per row, default=None
+        Other parameters per sample, by name.
+    dtype : {"float", None}, default="float"
+        ``"float"`` converts frames to numeric matrices, and computes in the float type of X. None
+        does not convert the rows.
+    block_sizes : iterable of int, default=None
+        Numbers of rows of the blocks of rows in this process. By default there is one block, or as
+        many as needed where the device does not hold all rows.
+    in_partitions : bool, default=False
+        Whether each partition is one block. By default a large partition of Parquet files is
+        several blocks.
+
+    Returns
+    -------
+    RowBlocks
+        References to the blocks, and what is known of all rows.
     """
     X, y, sample_weight, per_sample = check_per_row(X, y, sample_weight, per_sample or {})
     # Where the rows go is decided once, here: to the cluster, to this process, to a device.

@@ -175,7 +175,7 @@ def is_cached(block: BlockRef) -> bool:
 
 
 def are_cached(rows: RowBlocks) -> bool:
-    """Return whether a pass over rows reads each block from memory or from this cache."""
+    """Return whether a pass over rows reads each block from memory or from a worker's disk."""
     lazy = (block for block in rows.blocks if isinstance(block.X, LazyBlock))
     return all(is_cached(block) or getattr(block.X, "is_resident", False) for block in lazy)
 

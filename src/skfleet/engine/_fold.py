@@ -29,7 +29,7 @@ from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Call, Engine, Task
 from skfleet.engine._reduce import Reduction
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
-from skfleet.exceptions import WorkerMemoryError
+from skfleet.exceptions import WorkerMemoryError, WorkersPausedError
 
 # Tasks submitted, and their blocks loaded, ahead of the running one.
 PREFETCH_TASKS = 2
@@ -56,9 +56,10 @@ class TrainingBatch(NamedTuple):
 
 
 class FoldPace:
-    """Pace of folds over the same rows, and the places of their blocks, for the next one.
+    """Pace of folds over the same rows, measured by each fold for the next one.
 
-    A fold of its own begins with a task for each batch.
+    It also remembers on which workers the blocks are. A fold without one begins with a task for
+    each batch.
     """
 
     def __init__(self) -> None:
@@ -67,9 +68,9 @@ class FoldPace:
         self._expires = 0.0
 
     def record(self, n_batches: int, seconds: float, max_seconds: float) -> None:
-        """Choose the batches of a task, of at most so many seconds, and the next window's length.
+        """Choose the batches of a task, and the length of the next window of batches.
 
-        From the time that a window of batches took.
+        A window of `n_batches` took `seconds`, and a task is to take at most `max_seconds`.
         """
         n_in_time = max_seconds * n_batches / seconds
         self.batches_per_task = int(np.clip(n_in_time, 1, MAX_BATCHES_PER_TASK))
@@ -149,13 +150,13 @@ def fold(
     resources: ResourceRequest = ANY_WORKER,
     pace: FoldPace | None = None,
 ) -> State:
-    """Update a state batch after batch: state = update(state, block, *args).
+    """Update a state batch after batch, and return the last state.
 
-    `update` returns a new state and leaves the old one unchanged, so that a batch that was lost
-    with a worker is repeated from the state before it, and counts once. By default each block of
-    the rows is a batch, in their order. `select` may drop rows of a loaded block.
-    `on_checkpoint(state, n)` is called with states after n batches: every few batches, at the end,
-    and before an error is raised. Epochs over the same rows share a `pace`.
+    `update(state, block, *args)` returns a new state and leaves the old one unchanged, so that a
+    batch that was lost with a worker is repeated from the state before it, and counts once. By
+    default each block of the rows is a batch, in their order. `select` may drop rows of a loaded
+    block. `on_checkpoint(state, n)` is called with states after n batches: every few batches, at
+    the end, and before an error is raised. Epochs over the same rows share a `pace`.
     """
     batches = [TrainingBatch([ref]) for ref in rows.blocks] if batches is None else batches
     spec = FoldSpec(update, rows.dtype, not rows.checked, select)
@@ -335,7 +336,7 @@ class _DistributedFold:
         """Halve the pieces of batches if workers died of loading them; return whether they did."""
         loads = {j: load for j, load in self.loads.items() if not isinstance(load, list)}
         failed = [j for j in run if j in loads and self.engine.has_failed(loads[j])]
-        if not isinstance(error, WorkerMemoryError):
+        if not isinstance(error, WorkerMemoryError) or isinstance(error, WorkersPausedError):
             return False
         n_parts = halve_pieces([self.batches[j].block_refs for j in failed])
         if n_parts:

@@ -19,7 +19,7 @@ EXIT_SECONDS = 10.0
 
 
 class ObjectLostError(RuntimeError):
-    """An object whose process died or hung, or that is not here."""
+    """A remote object is lost: its process died or hung, or its method says so by this error."""
 
 
 class RemoteObject(ABC):
@@ -147,5 +147,5 @@ def report_progress() -> None:
 
 
 def thread_count() -> int:
-    """Return the threads that a remote object may use, in its methods."""
+    """Return the number of threads that the remote object whose method runs may use."""
     return surroundings.n_threads or int(os.environ["OMP_NUM_THREADS"])

@@ -107,7 +107,7 @@ def fleet_engine(client: Any, *, on_gpu: bool = False, follows_gpu: bool = False
 def gpu_engine() -> Engine | None:
     """Return the engine whose GPU workers take rows of this process; None to compute here.
 
-    None inside a task on a GPU worker too: a task for that worker might wait for itself.
+    It is also None inside a task on a GPU worker: a task for that worker might wait for itself.
     """
     if get_config().engine != "auto" or "distributed" not in sys.modules:
         return None
@@ -132,9 +132,10 @@ def gpu_engine() -> Engine | None:
 
 
 def have_short_passes(X: Rows, n_copies: int) -> bool:
-    """Return whether workers have Dask rows in memory, so few that a pass is largely messages.
+    """Return whether passes over Dask rows are short, and `n_copies` of the rows have room.
 
-    And whether there is room for so many copies of the rows.
+    Passes are short where the workers have all rows in memory, and so few that sending messages
+    takes most of the time.
     """
     rows = row_blocks(X, dtype=None)
     engine = engine_for(rows)

@@ -252,9 +252,9 @@ def run_in_one_task(
 ) -> T | None:
     """Return func(blocks), called in one task with a block of all rows of each of the parts.
 
-    None if the rows have more bytes than the limit, or the one that is configured, or than the
-    workers' memory allows, or more blocks of unknown size. What the task prints, and warns of, is
-    printed here.
+    The result is None where the rows are too many: by `limit`, by the limit that is configured, or
+    by the workers' memory. It is also None for more than `max_unknown_blocks` blocks of unknown
+    size. What the task prints, and warns of, is printed here.
     """
     limit = _limit_of(engine, limit)
     if not limit or not _may_be_small(engine, parts, limit, max_unknown_blocks):
@@ -340,7 +340,7 @@ def _may_run_in_one_task(X: Any, limit: float) -> bool:
 
 
 def small_bytes(most: float = math.inf) -> float:
-    """Return the bytes up to which rows are small where more than `most` are not."""
+    """Return the bytes up to which rows are small: 32 MiB, or `most` where that is less."""
     return min(SMALL_BYTES, most)
 
 

@@ -24,6 +24,24 @@ def default_client() -> Client:
     on the standard error stream, and closes when the interpreter exits. Its client does not become
     distributed's default: other work on Dask in the program is not affected, and a client that the
     program opens later is used from the next call on. An asynchronous client raises a TypeError.
+
+    Returns
+    -------
+    client : distributed.Client
+        The current client, or that of the embedded fleet.
+
+    Examples
+    --------
+    >>> from skfleet import Fleet
+    >>> from skfleet.fleet import default_client
+    >>> client = default_client()
+    >>> client.submit(pow, 2, 5).result()
+    32
+    >>> default_client() is client
+    True
+    >>> with Fleet(n_workers=1, processes=False) as opened:
+    ...     default_client() is opened
+    True
     """
     client = current_client()
     if client is not None:

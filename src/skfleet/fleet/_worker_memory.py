@@ -10,13 +10,14 @@ import dask.config
 from distributed import Client
 from distributed.worker_memory import parse_memory_limit
 
-from skfleet._cluster import scheduler_workers
+from skfleet._cluster import scheduler_workers, sparse_bytes, state_of
 from skfleet._worker_plugins import memory_of_imports
 
 logger = logging.getLogger(__name__)
 
 # What a worker process must have beside what it has imported before its first task (234 MB on
-# Linux); what no worker starts with less than; and the limit below which its imports are measured.
+# Linux); what no worker starts with less than, without the package sparse; and the limit below
+# which its imports are measured.
 SPARE_BYTES, MIN_WORKER_BYTES, MEASURED_BYTES = 100_000_000, 330_000_000, 600_000_000
 # Fractions of its memory limit at which a worker process spills results, and is paused: Dask's
 # defaults, and a fleet's. What a pass over large files takes is bounded, and spilling results frees
@@ -71,8 +72,9 @@ def divide_memory(n_bytes: int, n_cpu_workers: int, n_gpu_workers: int) -> tuple
 def check_memory_limit(memory_limit: int | float | str | None) -> None:
     """Raise for a limit that a worker process exceeds when it starts, to be restarted for ever."""
     n_bytes = parse_memory_limit(memory_limit, 1, 1, logger=logger)
-    if n_bytes is not None and n_bytes < MIN_WORKER_BYTES:
-        raise _limit_error(n_bytes, MIN_WORKER_BYTES)
+    needed = MIN_WORKER_BYTES + sparse_bytes()
+    if n_bytes is not None and n_bytes < needed:
+        raise _limit_error(n_bytes, needed)
 
 
 def check_free_memory(client: Client) -> None:
@@ -87,6 +89,7 @@ def check_free_memory(client: Client) -> None:
         return
     options: dict[str, Any] = {"workers": [lowest], "on_error": "ignore"}
     imported = client.run(memory_of_imports, **options).get(lowest)
+    state_of(client).imported_bytes = imported or 0
     # one that has ended meanwhile did so for its memory
     needed = (imported or int(limits[lowest])) + SPARE_BYTES
     if limits[lowest] < needed:

@@ -7,7 +7,6 @@ from skfleet.glm._coordinate_descent import (
     elastic_net_path,
 )
 from skfleet.glm._cv_normal_equations import (
-    Residuals,
     SplitProducts,
     combine_residuals,
     residuals_by_split,
@@ -25,7 +24,6 @@ from skfleet.glm._normal_equations import (
     CrossProducts,
     block_cross_products,
     combine_products,
-    cross_products,
     max_gram_columns,
     product_reduction,
     products_take_whole,
@@ -75,7 +73,6 @@ __all__ = [
     "ProductKind",
     "Products",
     "Quadratic",
-    "Residuals",
     "SGDConfig",
     "SGDTargets",
     "SGDWeights",
@@ -94,7 +91,6 @@ __all__ = [
     "compute_products",
     "compute_row_factor",
     "coordinate_descent",
-    "cross_products",
     "descend",
     "elastic_net_path",
     "encode_labels",

@@ -25,7 +25,11 @@ from skfleet.glm._dense_solvers import (
 
 
 class Quadratic(NamedTuple):
-    """The function c' gram c / 2 - xy' c + yy / 2 of coefficients c."""
+    """The function c' gram c / 2 - xy' c + yy / 2 of coefficients c.
+
+    It is half the squared error of least squares: `gram` has the products of columns, `xy` the
+    products of columns and target, and `yy` is the sum of squares of the target.
+    """
 
     gram: np.ndarray
     xy: np.ndarray
@@ -131,7 +135,11 @@ class DescentRows(NamedTuple):
 
 
 class PathPoint(NamedTuple):
-    """A minimiser on a regularisation path, with its convergence."""
+    """A minimiser on a regularisation path, with its convergence.
+
+    `dual_gap` bounds the distance of its value from the minimum, `n_iter` counts the sweeps, and
+    `converged` is whether the tolerance was reached.
+    """
 
     coef: np.ndarray
     dual_gap: float
@@ -160,12 +168,15 @@ def elastic_net_path(
 ) -> list[PathPoint]:
     """Minimise problem + alpha (l1_ratio |c|_1 + (1 - l1_ratio) / 2 |c|_2^2) for every alpha.
 
+    Return a point for every alpha, in their order. `start` are coefficients to begin with, and
+    `positive` allows none below 0.
+
     Coordinate descent with screening (Friedman, Hastie and Tibshirani, 2010; scikit-learn's), on
     rows that have these products. It ends after `max_iter` sweeps for each alpha, or where the
     duality gap is at most `tol` times yy. From there the coefficients in use are solved for
-    (feature-sign search, Lee et al., 2006) where the optimality conditions do not hold to `excess`
-    times `tol` of their violation at zero, for columns at unit deviation, and as far as that takes
-    no more work than descent did, or little.
+    (feature-sign search, Lee et al., 2006), unless the optimality conditions hold to `excess` times
+    `tol` of their violation at zero, for columns at unit deviation. That takes no more work than
+    descent did, or little.
     """
     # From the largest alpha down: solutions start sparse, and each is a start for the next.
     order = np.argsort(-alphas, kind="stable")
@@ -205,10 +216,11 @@ def _refine(
 def coordinate_descent(
     problem: Quadratic | RowQuadratic, candidates: Sequence[Mapping[str, Any]]
 ) -> list[PathPoint]:
-    """Minimise as scikit-learn does from zero, with the alpha, l1_ratio, ... of each candidate.
+    """Minimise from zero for each candidate, in the steps that scikit-learn takes.
 
-    The steps are those that it takes on rows with these products, and as many, to rounding; so
-    coefficients that it leaves before the optimum are left where it leaves them.
+    A candidate is a mapping with alpha, l1_ratio, tol, max_iter and positive. The steps are those
+    that scikit-learn takes on rows with these products, to rounding, and as many; coefficients that
+    it leaves before the optimum are left where it leaves them.
     """
     rows = problem.descent_rows()
     points = []

@@ -31,7 +31,8 @@ ERROR_BYTES = 2**28
 class SplitProducts(NamedTuple):
     """Cross products of all rows, and of the training and test set of each split.
 
-    With the rows and folds, for further passes. A set without a weight may have None.
+    `total` is that of all rows, and `splits` has a pair for each split. A set without a weight may
+    have None. `rows` and `folds` are for further passes.
     """
 
     total: Products
@@ -63,9 +64,9 @@ class SplitProducts(NamedTuple):
 
 
 class Residuals(NamedTuple):
-    """Sums and largest of absolute errors, each of shape (2, n_splits, n_targets, n_models).
+    """Sums of absolute errors, and the largest ones, of shape (2, n_splits, n_targets, n_models).
 
-    First those of the rows to test on, then of those to train on.
+    First for the rows to test on, then for the rows to train on.
     """
 
     total: np.ndarray
@@ -84,10 +85,11 @@ def split_products(
     has_l1: bool = False,
     allows_no_weight: bool = False,
 ) -> SplitProducts:
-    """Return what least squares of all splits follow from; `params` go to the splitter.
+    """Return the products of all training and test sets, from which least squares follow.
 
-    For models that are `centred` (with an intercept) and have a penalty, as in `compute_products`.
-    A set without a weight has None where that is allowed, else it raises.
+    One pass, or a second one where products would lose digits, as in `compute_products`, which
+    `centred`, `alpha` and `has_l1` are for. `params` go to the splitter. A set without a weight
+    has None with `allows_no_weight`, else it raises.
     """
 
     def systems(products: SplitProducts) -> list[Products]:
@@ -106,7 +108,10 @@ def split_products(
 
 
 def split_cross_products(rows: RowBlocks, X: Rows, y: Values | None, cv: Splitter) -> SplitProducts:
-    """Return the cross products of all splits, whatever their condition, from one pass."""
+    """Return the cross products of all splits, whatever their condition, from one pass.
+
+    For callers that judge themselves whether rounding would show.
+    """
     with _folded_rows(rows, X, y, cv, {}) as (rows, folds):
         return _products_of_splits(GRAM, rows, folds, allows_no_weight=False)
 
@@ -158,7 +163,12 @@ def products_by_group(block: Block, folds: Folds, kind: ProductKind) -> dict[int
 def residuals_by_split(
     block: Block, folds: Folds, coefs: np.ndarray, intercepts: np.ndarray, both: bool
 ) -> Residuals:
-    """Return the residuals of a block on its device; those of rows to train on only if `both`."""
+    """Return sums of absolute errors of linear models in a block, and the largest ones.
+
+    `coefs` are of shape (n_splits, n_targets, n_models, n_features), `intercepts` without the last.
+    Both results are of shape (2, n_splits, n_targets, n_models), on the device of the block: first
+    for the rows to test on, then for the rows to train on, which stay 0 unless `both` is true.
+    """
     xp = namespace(block.X)
     zeros = asarray_like(np.zeros(intercepts.shape[1:]), block.X, dtype=xp.float64)
     total = [[zeros] * len(folds.splits) for _ in range(2)]
@@ -192,6 +202,7 @@ def _absolute_errors(X: Any, y: Any, coefs: np.ndarray, intercepts: np.ndarray) 
 
 
 def combine_residuals(a: Residuals, b: Residuals) -> Residuals:
+    """Add up the residuals of two blocks, and take the larger of the largest ones."""
     return Residuals(a.total + b.total, namespace(a.largest).maximum(a.largest, b.largest))
 
 

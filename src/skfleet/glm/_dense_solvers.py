@@ -33,7 +33,10 @@ def solve_ridge(
 def solve_positive(
     gram: np.ndarray, xy: np.ndarray, alpha: float | np.ndarray, max_iter: int | None = None
 ) -> tuple[np.ndarray, bool]:
-    """Minimise the same over coefficients of at least 0; return coef by target, and convergence."""
+    """Solve as `solve_ridge` does, over coefficients of at least 0.
+
+    Return coef by target, and whether the solver converged.
+    """
     # SciPy's solver takes rows; any with the same products have the same minimum.
     alphas = np.broadcast_to(alpha, xy.shape[1])
     systems = (
@@ -133,9 +136,11 @@ def _shortest(design: np.ndarray, target: np.ndarray, tol: float) -> tuple[np.nd
 
 
 def rows_with_gram(gram: np.ndarray, xy: np.ndarray, yy: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return n_features + 1 rows and targets with a given Gram matrix.
+    """Return n_features + 1 rows, and as many targets, with given products.
 
-    Of sums that rounding made impossible, these are the products without their negative part.
+    `gram` are the products of columns, `xy` those of columns and targets, and `yy` is the sum of
+    squares of the targets. Where no rows have such products, because of rounding, the rows have
+    the products without their negative part.
     """
     unit, scale = equilibrate(gram)
     smallest = rank_tolerance(len(gram))
@@ -159,7 +164,11 @@ def rows_with_gram(gram: np.ndarray, xy: np.ndarray, yy: float) -> tuple[np.ndar
 
 
 def equilibrate(system: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a system scaled to unit diagonal, and the scale of its columns."""
+    """Return a symmetric system scaled to unit diagonal, and the scale of its columns.
+
+    The system is the first result times the outer product of the scale with itself. Columns with
+    0 or less on the diagonal have scale 1.
+    """
     scale = np.sqrt(np.maximum(np.diag(system), 0.0))
     scale[scale == 0] = 1.0
     return system / np.outer(scale, scale), scale

@@ -25,8 +25,9 @@ class Pointwise(NamedTuple):
 class Loss(Protocol):
     """A loss of a target y and a linear predictor eta of one column per output.
 
-    `hessian_bound` is the largest eigenvalue that its second derivative has anywhere, which bounds
-    the length of a gradient step.
+    `n_outputs` is the number of columns of eta. `hessian_bound` is the largest eigenvalue that the
+    second derivative has anywhere, which bounds the length of a gradient step. `valid_targets` is
+    the range of y in words, empty where all numbers are allowed.
     """
 
     n_outputs: int
@@ -176,8 +177,8 @@ class Tweedie:
     """Half the deviance of a distribution with variance mean^power, less its constant part.
 
     The mean is exp(eta) with a log link, eta without (Jørgensen, 1987, Exponential dispersion
-    models). Outside of powers from 1 to 2 with a log link the loss need not be convex; `curve` is
-    then its expected second derivative, which is never negative (Fisher scoring).
+    models). Outside of powers from 1 to 2 with a log link the loss need not be convex; `hessian`
+    returns then its expected second derivative, which is never negative (Fisher scoring).
     """
 
     power: float

@@ -47,7 +47,7 @@ SAMPLED_ROWS = 4096
 
 
 def max_gram_columns(rows: RowBlocks) -> int:
-    """Return the largest number of columns for a Gram matrix."""
+    """Return the largest number of columns of which a matrix of all products is made."""
     return MAX_SPARSE_GRAM_COLUMNS if rows.is_sparse else MAX_GRAM_COLUMNS
 
 
@@ -59,8 +59,9 @@ def product_reduction(
 ) -> Reduction:
     """Return a reduction whose partial results have products of all pairs of columns.
 
-    It is made in pieces of sparse rows next to which the products are small. Products of dense
-    columns take as long as those of many rows. `takes_whole` is the reduction's.
+    `per_block` returns the result of a block, and `combine` combines two. Sparse rows are cut into
+    pieces next to which a matrix of all products is small. `takes_whole` says of a block whether
+    `per_block` makes no copies of its rows, so that it need not be cut.
     """
     gram_bytes, piece_bytes = 8 * rows.n_features**2, None
     if rows.is_sparse:
@@ -69,7 +70,10 @@ def product_reduction(
 
 
 def products_take_whole(rows: RowBlocks) -> Callable[..., bool]:
-    """Return whether a block's products about its mean are made without copies of its rows."""
+    """Return a function that says of a block whether its products are made without copies of it.
+
+    That is so where a kernel on a GPU reads the rows as they are.
+    """
     return partial(_takes_whole, rows.dtype)
 
 
@@ -82,7 +86,12 @@ def _takes_whole(dtype: np.dtype | None, block: Block, *args: Any) -> bool:
 
 
 class CrossProducts(NamedTuple):
-    """Weighted sums of products of rows and targets about their means."""
+    """Weighted sums of products of rows and targets about their means.
+
+    `weight` is the sum of the weights, the number of rows without any. `x_mean` and `y_mean` are
+    the means of columns and targets, `gram` the products of columns, `xy` the products of columns
+    and targets, and `yy` the sum of squares of each target.
+    """
 
     weight: Any
     x_mean: np.ndarray
@@ -102,6 +111,7 @@ class CrossProducts(NamedTuple):
         )
 
     def select_targets(self, chosen: list[int]) -> CrossProducts:
+        """Return the cross products for some of the targets."""
         return self._replace(y_mean=self.y_mean[chosen], xy=self.xy[:, chosen], yy=self.yy[chosen])
 
     def place_targets(self, place: Matrix) -> CrossProducts:
@@ -121,7 +131,7 @@ class CrossProducts(NamedTuple):
     def squared_errors(self, coef: np.ndarray, fitted: CrossProducts) -> np.ndarray:
         """Return the average squared error of each target, for coefficients by target.
 
-        They were fitted to other rows, and lead through the means of those.
+        The coefficients were fitted to the rows of `fitted`: the model goes through their means.
         """
         # Subtract first: means may be much larger than their differences.
         mean_error = (self.y_mean - fitted.y_mean) - coef @ (self.x_mean - fitted.x_mean)
@@ -162,7 +172,11 @@ class CrossProducts(NamedTuple):
 def score_from_errors(
     scoring: str, squared: np.ndarray, absolute: np.ndarray, variance: np.ndarray
 ) -> np.ndarray:
-    """Return scores from mean squared and absolute errors and the variance of the targets."""
+    """Return scores from mean squared errors, mean absolute errors and variances of the targets.
+
+    `scoring` is a name of scikit-learn: "r2", "neg_mean_squared_error",
+    "neg_root_mean_squared_error" or "neg_mean_absolute_error". Greater is better.
+    """
     if scoring == "neg_mean_squared_error":
         return -squared
     if scoring == "neg_root_mean_squared_error":
@@ -175,19 +189,22 @@ def score_from_errors(
 
 
 def block_cross_products(block: Block) -> CrossProducts:
-    """Return the cross products of a block about its own means."""
+    """Return the cross products of the rows of a block, about its own means."""
     return cross_products(block, targets_of(block), weights_of(block))
 
 
 def targets_of(block: Block) -> Array:
-    """Return the targets of a block, of shape (n_rows, n_targets), on the device of X."""
+    """Return the targets of a block in float64, of shape (n_rows, n_targets), on the device of X.
+
+    A block without targets has none: the second length is 0.
+    """
     y = np.empty((block.n_rows, 0)) if block.y is None else block.y
     y = astype(to_device_of(y, block.X), FLOAT64)
     return y if len(y.shape) == 2 else y[:, None]
 
 
 def weights_of(block: Block) -> Array | None:
-    """Return the sample weights of a block on the device of X, None for none."""
+    """Return the sample weights of a block in float64, on the device of X, or None."""
     weight = block.sample_weight
     return None if weight is None else astype(to_device_of(weight, block.X), FLOAT64)
 
@@ -240,7 +257,7 @@ def nonzero_weight(weight: float | Array) -> float | Array:
 
 
 def combine_products(a: CrossProducts, b: CrossProducts) -> CrossProducts:
-    """Combine the sums of two blocks (Chan, Golub and LeVeque, 1983)."""
+    """Return the cross products of the rows of two blocks (Chan, Golub and LeVeque, 1983)."""
     weight = a.weight + b.weight
     fraction = b.weight / nonzero_weight(weight)
     dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean

@@ -40,7 +40,10 @@ MAX_SHIFT = {"float64": 100.0, "float32": 1.0}
 
 @dataclass(frozen=True)
 class Scaling:
-    """Columns as solvers see them: (x - shift) / scale. Sparse rows are scaled only (shift 0)."""
+    """The shift and the scale of columns: solvers see (x - shift) / scale.
+
+    The rows themselves are not changed. Sparse rows are scaled only, with a shift of 0.
+    """
 
     shift: np.ndarray
     scale: np.ndarray
@@ -50,7 +53,8 @@ class Scaling:
 class ClassEncoding:
     """Classes in the order of their codes, and their weights.
 
-    Targets and weights that block caches hold are those of the fit with the same token.
+    `classes` is None where targets are numbers, or codes already. `class_weight` has a weight for
+    each class. `token` names the fit whose encoded targets the caches of blocks may hold.
     """
 
     classes: np.ndarray | None = None
@@ -59,7 +63,10 @@ class ClassEncoding:
 
 
 class ObjectiveValue(NamedTuple):
-    """The average loss at some coefficients, its gradient, and its Hessian if requested."""
+    """The value of an objective at some coefficients, its gradient, and its Hessian if requested.
+
+    Without a request `hessian` is None.
+    """
 
     value: float
     gradient: np.ndarray
@@ -99,7 +106,9 @@ class Objective:
     """The weighted average loss of rows as a function of coefficients on the host.
 
     Coefficients are a flat array of n_outputs rows of n_features (+ 1 for an intercept) numbers,
-    for columns as `scaling` sees them. Every evaluation is one pass over the rows.
+    for columns as `scaling` sees them. Every evaluation is one pass over the rows, by `engine`.
+    `total_weight` is the sum of all weights, the number of rows without any. `labels` says what
+    the targets are coded by.
     """
 
     def __init__(
@@ -203,7 +212,7 @@ class Objective:
         return int(np.bincount(encode_labels(y, classes), minlength=len(classes)).min())
 
     def on_sample(self, X: Rows, y: np.ndarray, sample_weight: Values | None) -> Objective:
-        """Return the same objective for a few rows in this process."""
+        """Return the same objective for a few rows in this process, for a warm start."""
         labels = self._class_encoding
         weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
         if labels.class_weight is not None and labels.classes is not None:

@@ -9,9 +9,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Penalty:
-    """sum(l1 |coef|) + sum(l2 coef^2) / 2, with a strength for each coefficient.
+    """Penalty of absolute values and squares, with two strengths for each coefficient.
 
-    Strengths of 0 leave a coefficient (an intercept) free.
+    It is the sum of l1 times the absolute coefficient, and of l2 times half its square. Strengths
+    of 0 leave a coefficient (an intercept) free.
     """
 
     l1: np.ndarray

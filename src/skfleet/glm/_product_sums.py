@@ -43,7 +43,11 @@ MAX_FACTOR_COLUMNS = 5000
 
 @dataclass(frozen=True)
 class ProductKind:
-    """A way to sum products up: of the rows of a block with targets and weights, and combined."""
+    """A way to sum up products: cross products, or a factor of the rows.
+
+    `of_rows` returns the result of the rows of a block with targets and weights, and `combine`
+    combines the results of two blocks.
+    """
 
     of_rows: Callable[[Block, Array, Array | None], Any]
     combine: Callable[[Any, Any], Any]
@@ -62,9 +66,12 @@ def block_products(block: Block, kind: ProductKind) -> Products:
 def compute_products(
     rows: RowBlocks, *, centred: bool, alpha: float | np.ndarray = 0.0, has_l1: bool = False
 ) -> Products:
-    """Return what least squares of all rows with a penalty follow from, without rounding to see.
+    """Return the products of all rows, from which least squares with a penalty follow.
 
-    Products are about the means, but accurate for models that are not `centred` where they are not.
+    They are `CrossProducts`, or a factor of the rows where the rounding of products would show in
+    solutions: that takes a second pass. Both are about the means. `centred` is whether models have
+    an intercept; without one, the products about zero must be accurate too. `alpha` is the L2
+    penalty, and `has_l1` whether there is an L1 penalty, as in `accurate_products`.
     """
 
     def reduce_rows(kind: ProductKind, rows: RowBlocks) -> Products:
@@ -91,10 +98,12 @@ def accurate_products(
 ) -> T:
     """Return products by the cheapest kind of pass whose rounding does not show in solutions.
 
-    Products of single precision are summed up again in double precision where their condition
-    number is large, and rows are factorised where products would lose their digits: a second pass.
-    Up to as many rows (of the smallest training set) as columns are factorised at once.
-    `has_l1` says that a penalty keeps coefficients from growing along short directions.
+    `reduce_rows` makes a pass of a kind, and `systems` lists the products in its result that are to
+    be solved. Products of single precision are summed up again in double precision where their
+    condition number is large, and rows are factorised where products would lose their digits: a
+    second pass. Where `n_rows`, those of the smallest training set, are no more than the columns,
+    rows are factorised at once. `alpha` is the L2 penalty. `has_l1` says that an L1 penalty keeps
+    coefficients from growing along short directions.
     """
     double = replace(rows, dtype=FLOAT64)
     if n_rows is not None and n_rows <= rows.n_features:

@@ -179,7 +179,7 @@ def proximal_gradient(
     tol: float,
     max_iter: int,
 ) -> Solution:
-    """Minimise objective + penalty by accelerated proximal gradient steps.
+    """Minimise objective + penalty by accelerated proximal gradient steps, without a Hessian.
 
     The method of Beck and Teboulle (2009); an iteration is one evaluation. The step starts long and
     is shortened where the gradient shows more curvature; the momentum restarts where it points

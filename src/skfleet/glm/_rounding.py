@@ -13,11 +13,12 @@ MAX_MOVE = 8
 def round_coef(
     coef: np.ndarray, x_mean: np.ndarray, y_mean: np.ndarray, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients by output in a precision, and the intercepts that go through the means.
+    """Return coefficients by output rounded to a precision, and intercepts that agree with them.
 
-    Of columns far from zero an intercept in single precision is known to many times what the
-    coefficients' own rounding is worth between rows. So coefficients move by a few units in the
-    last place, from the coarse to the fine, until the intercept is a number of that precision.
+    The intercepts lead through the means. Where columns are far from zero, the rounding of an
+    intercept in single precision changes predictions far more than the rounding of coefficients.
+    So coefficients move by a few units in the last place, from the coarse to the fine, until the
+    intercept is about a number of that precision.
     """
     rounded = coef.astype(dtype).astype(np.float64)
     intercept = np.asarray(y_mean - rounded @ x_mean)

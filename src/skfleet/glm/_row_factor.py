@@ -26,11 +26,12 @@ from skfleet.glm._normal_equations import nonzero_weight, targets_of, weights_of
 
 
 class RowFactor(NamedTuple):
-    """Means, and at most twice as many rows as columns that have the products of the centred rows.
+    """Means, and a few rows that have the products of all centred rows.
 
-    Targets are the last columns of `rows`. Products square the condition number of rows, and so
-    lose the digits that a factor keeps (Björck, 1996, section 2.2). Rows are only put one below the
-    other while they are few. The methods are those of `CrossProducts`.
+    These are at most twice as many as there are columns, targets included, which are the last
+    columns of `rows`. Products square the condition number of rows, and so lose the digits that a
+    factor keeps (Björck, 1996, section 2.2). Rows are only put one below the other while they are
+    few. The methods are those of `CrossProducts`.
     """
 
     weight: Any
@@ -74,6 +75,7 @@ class RowFactor(NamedTuple):
         )
 
     def select_targets(self, chosen: list[int]) -> RowFactor:
+        """Return the factor for some of the targets."""
         rows = np.hstack([self.design, self.target[:, chosen]])
         return self._replace(y_mean=self.y_mean[chosen], rows=rows)
 
@@ -96,7 +98,7 @@ class RowFactor(NamedTuple):
     def squared_errors(self, coef: np.ndarray, fitted: RowFactor) -> np.ndarray:
         """Return the average squared error of each target, for coefficients by target.
 
-        They were fitted to other rows, and lead through the means of those.
+        The coefficients were fitted to the rows of `fitted`: the model goes through their means.
         """
         mean_error = (self.y_mean - fitted.y_mean) - coef @ (self.x_mean - fitted.x_mean)
         residual = self.target - self.design @ coef.T
@@ -128,7 +130,7 @@ class RowFactor(NamedTuple):
 
 
 def block_row_factor(block: Block) -> RowFactor:
-    """Return the factor of a block about its own mean."""
+    """Return a few rows with the products of the rows of a block, about its own means."""
     return row_factor(block, targets_of(block), weights_of(block))
 
 
@@ -159,7 +161,7 @@ def _slice_factor(X: Matrix, y: Array, w: Array | None, low: int, high: int) -> 
 
 
 def combine_row_factors(a: RowFactor, b: RowFactor) -> RowFactor:
-    """Combine the factors of two blocks; the difference of their means adds one row."""
+    """Return the factor of the rows of two blocks; the difference of their means adds one row."""
     weight = a.weight + b.weight
     fraction = b.weight / nonzero_weight(weight)
     dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean
@@ -174,5 +176,8 @@ def _reduced(rows: ArrayT) -> ArrayT:
 
 
 def compute_row_factor(engine: Engine, rows: RowBlocks) -> RowFactor:
-    """Reduce all rows to at most twice as many as there are columns (Demmel et al., 2012)."""
+    """Return few rows with the products of all rows, in one pass (Demmel et al., 2012).
+
+    They are at most twice as many as there are columns, targets included.
+    """
     return map_reduce(engine, Reduction(block_row_factor, combine_row_factors), rows)

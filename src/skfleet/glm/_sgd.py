@@ -19,9 +19,10 @@ def descend(
 ) -> SGDWeights:
     """Return the weights after descending on the rows of X, batch by batch.
 
-    Weights are on the host before and after; in between nothing leaves the device of X, so that
-    its queue never runs dry. A batch is some thirty operations of an array library; a CUDA kernel
-    does all batches at once, where it can.
+    `order` has the numbers of the rows in the order to take them, by default that of X. Weights are
+    on the host before and after; in between nothing leaves the device of X, so that its queue never
+    runs dry. A batch is some thirty operations of an array library; a CUDA kernel does all batches
+    at once, where it can.
     """
     has_kernel = _sgd_kernel.supports(X, targets, config)
     steps = _sgd_kernel.descend if has_kernel else descend_by_batches

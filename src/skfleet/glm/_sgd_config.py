@@ -15,7 +15,14 @@ STEPS_PER_BLOCK, MIN_BATCH_ROWS, MAX_BATCH_ROWS = 256, 8, 256
 
 @dataclass(frozen=True)
 class SGDConfig:
-    """Loss, penalty, learning rate and batch size of a descent."""
+    """Loss, penalty, learning rate and batch size of a descent.
+
+    `loss` is a name of `SGD_LOSSES`, with its `epsilon`. `l1` and `l2` are strengths of penalties.
+    `learning_rate`, `alpha`, `eta0` and `power_t` are those of scikit-learn's estimators.
+    `average` is the row from which on weights are averaged, 0 for never. `batch_size` None takes
+    a 256th of a block, of 8 to 256 rows. `track_objective` sums up the objective, for early
+    stopping.
+    """
 
     loss: str
     epsilon: float
@@ -71,8 +78,11 @@ class SGDConfig:
 class SGDWeights(NamedTuple):
     """Coefficients and intercepts, a row or a value per output, with sums over the rows.
 
-    `l1_applied` is the L1 penalty that each coefficient has received, `l1_due` what it should have
-    received by now (q and u of Tsuruoka, Tsujii and Ananiadou, 2009). `rate` multiplies the rates.
+    `mean_coef` and `mean_intercept` are their averages, where these are asked for. `value` and
+    `penalty` are sums of losses and of penalties, `t` is the number of the next row, and `n_rows`
+    and `weight` count the rows so far and their weights. `l1_applied` is the L1 penalty that each
+    coefficient has received, `l1_due` what it should have received by now (q and u of Tsuruoka,
+    Tsujii and Ananiadou, 2009). `rate` multiplies the rates.
     """
 
     coef: Any
@@ -90,7 +100,12 @@ class SGDWeights(NamedTuple):
 
 
 class SGDTargets(NamedTuple):
-    """Targets of the rows: numbers, or codes of classes for one-vs-rest outputs."""
+    """Targets of the rows: numbers, or codes of classes for one-vs-rest outputs.
+
+    `values` has one for each row, and `sample_weight` their weights or None. For classes `positive`
+    is the code of each output's positive class, and `side_weights`, of shape (2, n_outputs), has
+    the weights of the positive class and of the rest.
+    """
 
     values: Any  # (n,): numbers, or codes of classes
     sample_weight: Any = None

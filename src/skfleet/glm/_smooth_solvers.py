@@ -29,7 +29,7 @@ class Smooth(Protocol):
 
 @dataclass(frozen=True)
 class Solution:
-    """Final coefficients of a solver, its iterations, and convergence."""
+    """Final coefficients of a solver, its name, its iterations, and whether it converged."""
 
     coef: np.ndarray
     n_iter: int
@@ -41,7 +41,8 @@ class Solution:
 class NullModel:
     """The intercept-only model: default start of solvers, and reference of their tolerance.
 
-    `gradient` is that of the average loss, None where it would need a pass.
+    `value` and `gradient` are those of the average loss at its coefficients `coef`; the gradient is
+    None where it would need a pass.
     """
 
     coef: np.ndarray
@@ -152,7 +153,7 @@ class WarmNewton:
     The rows' part of value, gradient and Hessian is the same for every penalty, so the first step
     of each costs no evaluation; and the Hessian, updated by the gradients, serves for several
     penalties (BFGS: Nocedal and Wright, 2006, section 6.1). It is recomputed when a step with it
-    leaves more than half of the gradient.
+    leaves more than half of the gradient. `coef` has the last solution, `n_iter` its steps.
     """
 
     def __init__(self, objective: Smooth, start: np.ndarray) -> None:

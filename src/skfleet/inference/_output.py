@@ -28,11 +28,11 @@ class OutputSpec:
     """Description of a method's predictions for n rows: n values of dtype, or an (n, width) matrix.
 
     `columns` are the names of the columns where the predictions are a frame. `empty_value` is the
-    prediction for no rows where that is no plain array of one or two axes. Labels keep their dtype;
-    other floats are computed in the precision of the rows where that is the higher one. Predictions
-    without names take the names and the index of a frame of rows, unless `is_array` is true. With
-    `is_rows` they are for a further step: of an array they are one, if that is made of a frame too.
-    Text has `text_dtype` in a Series or a frame.
+    prediction for no rows where that is no plain array of one or two axes. Labels (`is_label`) keep
+    their dtype; other floats are computed in the precision of the rows where that is the higher
+    one. Predictions without names take the index of a frame of rows, unless `is_array` is true.
+    `is_rows` says that they are the rows of a further step: those of an array stay an array, also
+    where that array was made of a frame. `text_dtype` is the dtype of text in a Series or a frame.
     """
 
     dtype: Any

@@ -43,7 +43,8 @@ def map_model(
     """Return func(model, rows) for all rows of X, as `map_rows` does, in the container of X.
 
     A large model is scattered to a cluster once in the lifetime of its owner. Tasks are named after
-    the method and the kind of model, by default the class of the owner.
+    the method and the kind of model, by default the class of the owner. The other parameters are
+    those of `map_rows`.
     """
     kind = kind or type(owner).__name__
     if is_lazy(X):
@@ -69,8 +70,9 @@ def map_partitions(
 ) -> Any:
     """Return func(model, rows, values) of the partitions of Dask rows with values per row, lazily.
 
-    `result` is the one for no rows. Of arrays the partitions are chunks of rows. X are the rows of
-    the frame `rows_of`, if that is one.
+    `values` has an array for each partition of a frame, or for each chunk of rows of an array.
+    `result` is what `func` returns for no rows. `rows_of` is the frame that X are the rows of, if
+    there is one: Dask can then pair the result with it row by row.
     """
     from skfleet.inference._map_dask import map_dask_partitions
 
@@ -125,8 +127,10 @@ def call_method(
 ) -> Any:
     """Return the result of a method of a fitted model, in the container of X.
 
-    A large model is scattered to a cluster once in the lifetime of its owner. `meta` is an example
-    of the result, where it cannot be inferred; `task_model` takes the place of the model in tasks.
+    Rows in this process go to the method itself; for Dask rows the result is lazy. A large model is
+    scattered to a cluster once in the lifetime of its owner. `meta` is an example of the result,
+    where it cannot be inferred; `task_model` takes the place of the model in tasks. `params` go to
+    the method.
     """
     check_rows(X=X)
     if not is_lazy(X):
@@ -151,10 +155,11 @@ def call_transform(
     /,
     **params: Any,
 ) -> Any:
-    """Return the result of a transformer's method on Dask rows: an array, or a frame with columns.
+    """Return the result of a transformer's method on Dask rows, lazily.
 
-    `example_of` makes a result for rows like artificial ones, or None, so that no rows need be
-    loaded to infer the type of the result; `meta` is an example of it, where it is known.
+    It is a frame where the transformer returns one, else an array. `example_of` gets artificial
+    rows, and returns a result for rows like them, or None where it cannot: then no rows are loaded
+    to infer the type of the result. `meta` is an example of the result, where it is known.
     """
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
@@ -174,7 +179,10 @@ def first_rows(X: Any) -> Any:
 
 
 def rows_with_index(X: Any) -> Any:
-    """Return a dense Dask array that a transformer made of a frame as a frame; others unchanged."""
+    """Return a dense Dask array that a transformer made of a frame as a frame with its index.
+
+    Other rows are returned as they are.
+    """
     from skfleet.inference._map_dask import rows_with_index
 
     return rows_with_index(X)

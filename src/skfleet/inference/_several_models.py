@@ -24,8 +24,9 @@ from skfleet.inference._predict import (
 class ClassColumns(NamedTuple):
     """Columns of a result for all classes, of which a model may know some only.
 
-    `positions` has the columns of each model's classes, None for all of them. The other columns are
-    0, or the least number where the values are logarithms.
+    `positions` has an array for each model, the columns of its classes, or None where it knows all
+    of them. The other columns are 0, or the least number where the values are logarithms
+    (`is_log`). `names` are those of the `width` columns in a frame.
     """
 
     names: Sequence[Any] | None
@@ -54,10 +55,12 @@ def call_models(
     columns: ClassColumns | None = None,
     rows_of: Any = None,
 ) -> Any:
-    """Return the result of a method on Dask rows, by the model with each row's number, lazily.
+    """Return the result of a method on Dask rows, where each row has a model of its own, lazily.
 
-    `numbers` has an array for each partition. The result is in the container of X: a list of them
-    where the models have several outputs. X are the rows of the frame `rows_of`, if that is one.
+    `numbers` has an array for each partition: the number of each row's model. `columns` says where
+    the classes of each model belong, for values per class. The result is in the container of X: a
+    list of them where the models have several outputs. `rows_of` is the frame that X are the rows
+    of, if there is one: Dask can then pair the result with it row by row.
     """
     call = partial(apply_method, method=method, params={})
     portable = [as_portable(model) for model in models]

@@ -1,7 +1,6 @@
 """Model selection on a fleet: searches, cross-validation and curves, and splits of Dask rows."""
 
 from skfleet.blocks import RowSet
-from skfleet.model_selection._adaptive._samplers import CandidateSource
 from skfleet.model_selection._adaptive._search_halving import (
     ASHASearchCV,
     HyperbandSearchCV,
@@ -11,6 +10,8 @@ from skfleet.model_selection._adaptive._search_incremental import (
     IncrementalSearchCV,
     InverseDecaySearchCV,
 )
+from skfleet.model_selection._comparison._compare_models import compare_models
+from skfleet.model_selection._comparison._model_comparison import ModelComparison
 from skfleet.model_selection._curves import learning_curve, validation_curve
 from skfleet.model_selection._paths import (  # noqa: F401
     _boosters,
@@ -26,7 +27,9 @@ from skfleet.model_selection._paths._registry import (
     SharedFitUse,
     register_shared_fit,
 )
+from skfleet.model_selection._samplers._candidate_source import CandidateSource
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
+from skfleet.model_selection._search_bayes import BayesSearchCV
 from skfleet.model_selection._search_successive_halving import (
     HalvingGridSearchCV,
     HalvingRandomSearchCV,
@@ -60,6 +63,7 @@ from skfleet.model_selection._validation import (
 
 __all__ = [
     "ASHASearchCV",
+    "BayesSearchCV",
     "CandidateSource",
     "GridSearchCV",
     "GroupKFold",
@@ -74,6 +78,7 @@ __all__ = [
     "LeaveOneOut",
     "LeavePGroupsOut",
     "LeavePOut",
+    "ModelComparison",
     "PredefinedSplit",
     "RandomizedSearchCV",
     "RepeatedKFold",
@@ -87,6 +92,7 @@ __all__ = [
     "StratifiedShuffleSplit",
     "SuccessiveHalvingSearchCV",
     "TimeSeriesSplit",
+    "compare_models",
     "cross_val_predict",
     "cross_val_score",
     "cross_validate",

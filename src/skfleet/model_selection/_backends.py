@@ -9,6 +9,9 @@ from typing import Any
 import joblib
 from joblib.parallel import ParallelBackendBase
 
+from skfleet._config import config_context
+from skfleet._doc_link import is_own
+from skfleet.engine import device_of, fit_on_gpu_worker, fleet_engine
 from skfleet.model_selection._dispatch._sequential_fits import SequentialFits
 
 
@@ -49,3 +52,15 @@ def sequential_fits(n_jobs: int | None) -> Iterator[None]:
         )
     with joblib.parallel_config(SequentialFits(backend)):
         yield
+
+
+def fit_on_device(estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
+    """Fit an estimator in this process, or on a GPU worker if it needs one; return the fitted."""
+    backend = None
+    if device_of(estimator) == "cuda" and not is_own(estimator):  # which finds one itself
+        backend = planning_backend(None)
+    if backend is None:
+        return estimator.fit(X, *args, **params)
+    with config_context(device="cuda"):
+        engine = fleet_engine(backend.client)
+    return fit_on_gpu_worker(engine, estimator, X, args, params)

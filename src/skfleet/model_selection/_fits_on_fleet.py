@@ -28,6 +28,8 @@ document = compose_docstring(
         "rows": """\
 estimator : estimator object
     Estimator to fit. Each fit is of a clone.
+{X_and_y}""",
+        "X_and_y": """\
 X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \\
         (n_samples, n_features)
     Data to fit. Estimators of this library are fitted on the splits of Dask collections where

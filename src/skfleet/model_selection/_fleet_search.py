@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.metrics import check_scoring
 
 from skfleet._captured_output import deduplicate_warnings
-from skfleet._config import config_context
 from skfleet._doc_link import DocumentationLink, is_own
 from skfleet._method_override import override_method, restore_method
 from skfleet._pipeline_steps import takes_dask_rows
@@ -23,14 +23,12 @@ from skfleet.engine import (
     CandidateDevices,
     SmallFitMixin,
     device_of,
-    fit_on_gpu_worker,
-    fleet_engine,
     rows_cached_on_workers,
 )
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._backends import (
+    fit_on_device,
     fleet_backend,
-    joblib_backend,
     planning_backend,
     sequential_fits,
 )
@@ -64,6 +62,8 @@ from skfleet.model_selection._lazy_answers import (
     score_lazily,
 )
 from skfleet.model_selection._plot import plot_search, timeline_of
+from skfleet.model_selection._racing._columns import set_race_results, without_iterations
+from skfleet.model_selection._racing._parameter import begin_race, check_racing, report_race
 from skfleet.model_selection._records._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._records._evaluations import (
     CandidateResults,
@@ -73,7 +73,9 @@ from skfleet.model_selection._records._evaluations import (
 from skfleet.model_selection._search_html import SearchHTML
 
 # How the fits of a search ran, beside scikit-learn's attributes.
-RUN_ATTRIBUTES = ("shared_fits_", "timeline_", "n_checkpoint_fits_")
+RUN_ATTRIBUTES = (
+    "shared_fits_", "timeline_", "n_checkpoint_fits_", "n_dropped_candidates_", "n_dropped_fits_",
+)  # fmt: skip
 
 
 class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
@@ -86,15 +88,17 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
     share_fits: bool | str
     checkpoint: Any
     time_budget: float | None = None
+    racing: str | None = None
     early_stopping: float | str | None
     verbose: int
     n_splits_: int
     best_index_: int
     multimetric_: bool
     get_params: Callable[..., dict[str, Any]]
+    _in_batches = False  # candidates are evaluated a few at a time
 
     def __init__(self, **params: Any) -> None:
-        for name in ("share_fits", "checkpoint", "time_budget", "early_stopping"):
+        for name in ("share_fits", "checkpoint", "time_budget", "racing", "early_stopping"):
             if name in params:
                 setattr(self, name, params.pop(name))
         super().__init__(**params)
@@ -129,9 +133,11 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                 "instead. Leave it out for the scores of separate fits, and give 'approximate' "
                 "where scores within the tolerance of a solver will do."
             )
+        self._check_candidates()
         if self.time_budget is not None:
             check_in_interval("time_budget", self.time_budget, 0, open="l")
         check_scorer(self.scoring)
+        check_racing(self)
         check_early_stopping(self, y, params)
         if self.scoring is None:
             # The estimator must then have a score of its own.
@@ -162,6 +168,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
             )
             # Joblib's own workers know neither Dask rows nor validation rows.
             has_own_fits = run.fit_in_driver or self.early_stopping is not None
+            has_own_fits |= self._in_batches and effective_n_jobs(self.n_jobs) == 1
             try:
                 with (
                     deduplicate_warnings(),
@@ -239,6 +246,12 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         self.shared_fits_ = run.sharing.uses()
         self.timeline_ = timeline_of(run.timeline)
         self.n_checkpoint_fits_ = run.n_checkpoint_fits
+        for name in ("n_dropped_candidates_", "n_dropped_fits_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        if run.race is not None:
+            self.n_dropped_candidates_ = len(run.race.drops)
+            self.n_dropped_fits_ = sum(own.n_withdrawn for own in run.evaluations)
+            report_race(run.race, self.n_dropped_fits_, is_printed=bool(self.verbose))
 
     def plot(self, scoring: str | None = None) -> np.ndarray:
         """Draw the scores over the parameters, and the fits of each worker over time.
@@ -264,6 +277,9 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         """
         return plot_search(self, scoring)
 
+    def _check_candidates(self) -> None:
+        """Raise for invalid parameters of how candidates are chosen."""
+
     def _later_iterations(
         self, n_candidates: int, more_results: Mapping[str, Any]
     ) -> list[LaterIteration]:
@@ -272,8 +288,8 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
 
     def _open_checkpoint(self, rows: dict[str, Any]) -> Checkpoint | None:
         """Open the checkpoint of this search, or raise."""
-        needs_fleet = {"checkpoint": self.checkpoint, "time_budget": self.time_budget}
-        name = next((name for name, value in needs_fleet.items() if value is not None), None)
+        needs_fleet = ("checkpoint", "time_budget", "racing")
+        name = next((name for name in needs_fleet if getattr(self, name) is not None), None)
         if name is not None and planning_backend(self.n_jobs) is None:
             raise ValueError(
                 f"{name} must be used with fits that a fleet makes. Got n_jobs=1 or "
@@ -311,7 +327,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         """Fit the best estimator on Dask rows, or on a GPU worker to be replaced by the fitted."""
         restore_method(estimator, "fit")
         if not current_context().fit_in_driver:
-            fitted = self._fit(estimator, X, *args, **params)
+            fitted = fit_on_device(estimator, X, *args, **params)
         else:
             from skfleet.estimators.pipeline import fit_last_step, fit_on_gathered_rows
 
@@ -323,19 +339,10 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                     return estimator
                 return estimator.fit(X, *args, **params)
             fitted = fit_on_gathered_rows(
-                estimator, X, args[0] if args else None, params, self._fit
+                estimator, X, args[0] if args else None, params, fit_on_device
             )
         super().__setattr__("best_estimator_", fitted)
         return fitted
-
-    @staticmethod
-    def _fit(estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
-        """Fit an estimator here, or on a GPU worker if it needs one."""
-        if device_of(estimator) != "cuda":
-            return estimator.fit(X, *args, **params)
-        with config_context(device="cuda"):
-            engine = fleet_engine(joblib_backend().client)
-        return fit_on_gpu_worker(engine, estimator, X, args, params)
 
     def _run_search(
         self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None
@@ -350,15 +357,28 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                 backend = planning_backend(self.n_jobs)
                 if backend is not None:
                     backend.check_device("cuda")
-            more_results = more_results or {}
+            more_results, context = more_results or {}, current_context()
             later = self._later_iterations(len(candidates), more_results)
-            evaluation = CandidateResults(candidates, self.n_splits_, more_results, later)
-            current_context().expect(evaluation)
-            rows = current_context().validation_rows
+            if self.racing is not None and context.race is None:
+                context.race = begin_race(self.racing, self.n_splits_)
+            evaluation = CandidateResults(
+                candidates,
+                self.n_splits_,
+                more_results,
+                later,
+                race=context.race,
+                metric=self.refit,
+                is_batch=self._in_batches,
+            )
+            context.expect(evaluation)
+            rows = context.validation_rows
             if rows is not None:
                 check_candidates(self, candidates, rows.params)
             results = evaluate_candidates(candidates, cv, more_results, **kwargs)
-            _check_fitted(results, current_context().stop_reason)
+            if context.race is not None:
+                fits = [fit for e in context.evaluations for fit in e.all_fits]
+                set_race_results(results, context.race.result(), fits, self.n_splits_)
+            _check_fitted(results, context.stop_reason)
             if rows is not None:
                 results |= self._best_iterations()  # in place: it becomes cv_results_
             return results
@@ -367,8 +387,11 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
 
     def _best_iterations(self) -> dict[str, np.ndarray]:
         """Return the columns on best iterations of all candidates evaluated so far."""
-        evaluations = current_context().evaluations
-        return best_iterations([f for e in evaluations for f in e.all_fits], self.n_splits_)
+        context = current_context()
+        fits = [fit for evaluation in context.evaluations for fit in evaluation.all_fits]
+        if context.race is not None:
+            fits = without_iterations(fits, context.race.result(), self.n_splits_)
+        return best_iterations(fits, self.n_splits_)
 
 
 def _check_fitted(results: Mapping[str, Any], stop_reason: str | None) -> None:

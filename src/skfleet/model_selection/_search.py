@@ -72,6 +72,8 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
 
     {early_stopping_notes}
 
+    {racing_notes}
+
     Examples
     --------
     >>> from distributed import Client
@@ -101,6 +103,7 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
+        racing: str | None = None,
         early_stopping: float | str | None = None,
     ) -> None:
         super().__init__(**init_params(locals()))
@@ -148,7 +151,8 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
     -----
     {fit_notes}
 
-    What fits share, and how it is timed, is as for :class:`GridSearchCV`.
+    What fits share, how it is timed, and how candidates are dropped is as for
+    :class:`GridSearchCV`.
 
     Examples
     --------
@@ -184,6 +188,7 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
+        racing: str | None = None,
         early_stopping: float | str | None = None,
     ) -> None:
         super().__init__(**init_params(locals()))

@@ -71,8 +71,11 @@ checkpoint : str or path-like, default=None
     Location of the finished fits: a directory, or any location that fsspec knows. The same
     search with the same checkpoint makes only the missing fits.
 time_budget : float, default=None
-    Seconds after which no further fit starts. Candidates are then fitted one after the other;
-    those with a split that was not fitted score NaN.
+    Seconds after which no further fit starts. Candidates are then fitted one after the other,
+    those first that are expected to be quick; those with a split that was not fitted score NaN.
+racing : {"wilcoxon", "mean"}, default=None
+    Rule by which candidates that are worse than the best so far are dropped after some splits,
+    to save fits. None fits all candidates on all splits. See the Notes of :class:`GridSearchCV`.
 {early_stopping}""",
     "early_stopping": """\
 early_stopping : float or "test", default=None
@@ -97,6 +100,25 @@ on other rows. ``cv_results_`` has the number of iterations up to the best valid
 are scored with that many iterations, also those of ``HistGradientBoosting*``, which would predict
 with the iterations after the best one too. The refit boosts ``best_iteration`` times, or has so
 many epochs, on all rows, without early stopping. Nothing of the last step is shared by fits.""",
+    "racing_notes": """\
+With `racing` fits run split by split: all candidates on the first, then those that are left on the
+next. After each split candidates are compared on all splits so far with the *incumbent*, which has
+the best mean on them. With "wilcoxon" a candidate is dropped where the one-sided, paired, exact
+Wilcoxon signed-rank test says that its scores are lower, with p < 0.1; four splits are the fewest
+that can. A difference of zero counts half for either side (``zero_method="zsplit"``), as in
+Optuna's ``WilcoxonPruner``. With "mean" it is dropped where its mean is below the worst single
+score of the incumbent: the *forgiving* rule of Bergman, Purucker and Hutter, *Don't Waste Your
+Time: Early Stopping Cross-Validation* (arXiv:2405.03389, 2024). There the incumbent has all its
+splits. Here it has as many as the others, so this rule waits for three of them. A candidate whose
+fit failed with a score of NaN is dropped at the first decision, as it cannot be the best. A
+decision depends on scores alone, and not on the number of workers: workers go on while one waits
+for its last scores, and scores on further splits of a candidate that is then dropped do not count.
+``cv_results_`` has the number of splits that count as ``n_folds``. Other splits are NaN, means and
+standard deviations are over those that count, and candidates that were dropped rank behind all
+others. Several metrics need a `refit` that names the one to compare by. Candidates that are
+scored from sums, without fits, are not dropped. Where a `time_budget` ends the race before any
+candidate has all splits, candidates count with the splits that were compared, and the best of those
+that were not dropped is chosen.""",
     "search_attributes": """\
 best_estimator_ : estimator
     The best candidate, fitted on all rows. Only with ``refit``. After a fit on Dask rows it answers
@@ -115,6 +137,10 @@ refit_time_ : float
     Seconds of the refit. Only with ``refit``.
 multimetric_ : bool
     Whether there are several metrics.
+n_dropped_candidates_ : int
+    Number of candidates that were dropped. Only with ``racing``.
+n_dropped_fits_ : int
+    Number of fits that were not made, because their candidates were dropped. Only with ``racing``.
 {refit_attributes}
 {fleet_attributes}""",
     "search_errors": """\
@@ -213,11 +239,18 @@ test_size : float or int, default=None
 batch_size : int, default=None
     Maximum number of rows per call of ``partial_fit``. By default a block of a Dask
     collection, or 10,000 local rows.
-sampler : {"random", "sobol", "halton"} or CandidateSource, default="random"
-    Sampler of candidates: random, or quasi-random (lists, and distributions with ``ppf``). An
-    object with ``ask`` and ``tell`` is asked for each candidate when it begins.
+sampler : {"random", "sobol", "halton", "tpe", "auto"}, sampler of Optuna or CandidateSource, \
+        default="random"
+    Sampler of candidates: random, quasi-random, or by a model of the scores so far: Optuna's tree
+    of Parzen estimators, or any of its samplers. Then this is BOHB: the model learns from the
+    scores after most calls of which there are enough, and a third of the candidates is random.
+    "auto" is "tpe" where Optuna is installed, else "random". All but "random" take lists, and
+    distributions with ``ppf``. An object with ``ask`` and ``tell`` is asked for each candidate
+    when it begins.
 points_to_evaluate : sequence of dict, default=None
     Parameters of the first candidates. Parameters that a point does not have are drawn.
+past_results : dict or sequence of dict, default=None
+    The `cv_results_` of earlier searches over such parameters, from which a model learns.
 n_jobs : int, default=None
     Maximum number of candidates in training at once. None and -1 mean the whole fleet, 1 the
     calling process.

@@ -43,6 +43,7 @@ def search_html(search: Any) -> str:
         "Candidates": _candidates(fitted, results),
         "Time": _times(fitted, results),
         "Fits saved": _saved_fits(fitted),
+        "Racing": _racing(fitted, results),
         "From the checkpoint": _checkpoint(search, results),
         "Time budget": _time_budget(search, results),
         "Refit": _missing_refit(search),
@@ -63,7 +64,7 @@ def _scores(search: Any, results: Mapping[str, Any]) -> dict[str, Cell]:
         metrics = [search.refit, *(metric for metric in metrics if metric != search.refit)]
     name = "Best score" if "best_score_" in fitted else "Scores at best_index_"
     texts = [_score(results, metric, best) for metric in metrics]
-    n_splits = _n_splits(results)
+    n_splits = _n_splits(results) if "n_folds" not in results else results["n_folds"][best]
     if n_splits > 1:
         texts.append(f"mean ± standard deviation of {n_splits} splits")
     return {name: texts}
@@ -110,8 +111,9 @@ def _candidates(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> list[s
 
 def _times(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """Return the seconds of the search, the fits and the refit, where they are known."""
+    n_fits = results.get("n_folds", _n_splits(results))
     seconds = {
-        name: float(np.nansum(results[f"mean_{phase}_time"])) * _n_splits(results)
+        name: float(np.nansum(results[f"mean_{phase}_time"] * n_fits))
         for name, phase in {"fits": "fit", "scores": "score"}.items()
     }
     texts = [f"{format_duration(value)} for {name}" for name, value in seconds.items()]
@@ -140,6 +142,17 @@ def _saved_fits(fitted: Mapping[str, Any]) -> list[str]:
     return [shorten(line) for line in lines[:_MAX_REASONS]]
 
 
+def _racing(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    """Return how many candidates and fits a race has saved."""
+    if "n_dropped_candidates_" not in fitted:
+        return ""
+    n_candidates, n_fits = len(results["params"]), len(results["params"]) * _n_splits(results)
+    return (
+        f"{fitted['n_dropped_candidates_']} of {count(n_candidates, 'candidate')} dropped, "
+        f"{fitted['n_dropped_fits_']} of {n_fits} fits not made"
+    )
+
+
 def _checkpoint(search: Any, results: Mapping[str, Any]) -> str:
     fitted = vars(search)
     if search.checkpoint is None:
@@ -160,6 +173,9 @@ def _time_budget(search: Any, results: Mapping[str, Any]) -> str:
     if "search_time_" in vars(search):
         is_over = search.search_time_ >= search.time_budget
         return f"{budget}, {'used up' if is_over else 'not used up'}"
+    n_folds = results.get("n_folds")
+    if n_folds is not None and n_folds.max() < _n_splits(results):
+        return f"{budget}, which ended the race after {count(int(n_folds.max()), 'split')}"
     n_missing = int(np.isnan(results["mean_fit_time"]).sum())
     if not n_missing:
         return f"{budget}, enough for all fits"

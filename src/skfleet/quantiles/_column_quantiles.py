@@ -57,6 +57,7 @@ def column_quantiles(
     Returns
     -------
     summary : ColumnSummary
+        What the first pass has counted.
     quantiles : array of shape (n_levels, n_features)
         NaN for columns without values.
     """
@@ -76,7 +77,12 @@ def quantiles_after(
     *,
     implicit_zeros: bool = True,
 ) -> Passes:
-    """Return the quantiles as `column_quantiles` does, after the pass of `summary_reduction`."""
+    """Return the quantiles of all columns, after the pass of `summary_reduction`.
+
+    To be used in a fit as ``quantiles = yield from quantiles_after(...)``. `summary` is the result
+    of that pass; the other parameters are those of `column_quantiles`. At most 10,000 rows need no
+    further pass, others usually one.
+    """
     n_columns = len(summary.n_values)
     levels = np.asarray(levels, dtype=np.float64)
     levels = levels[:, None] if levels.ndim == 1 else levels

@@ -46,10 +46,12 @@ class KeyedSample(NamedTuple):
 
 
 class ColumnSummary(NamedTuple):
-    """Counts and extremes of the values of columns, which are not NaN, and a sample of the rows.
+    """Counts and extremes of the values of columns, and a sample of the rows.
 
-    `n_missing` counts NaN. Rows without weight count in `n_rows` alone. `low` and `high` are None
-    where all are such. `below_zero` and `through_zero`, of sparse rows, count values.
+    NaN are no values: `n_missing` counts them. Rows of weight 0 count in `n_rows` alone. `weight`
+    is the sum of the weights of the values. `low` and `high` are the least and the greatest value,
+    or None where no row has a weight. For sparse rows `below_zero` and `through_zero` are the
+    numbers of values below 0, and up to 0. `sample` has the rows with the smallest random keys.
     """
 
     n_rows: int
@@ -67,9 +69,11 @@ class ColumnSummary(NamedTuple):
 def summary_reduction(
     name: str, columns_of: ColumnsOf, *, implicit_zeros: bool = True
 ) -> Reduction:
-    """Return the reduction to the `ColumnSummary` of the rows.
+    """Return the reduction to the `ColumnSummary` of the rows, for one pass.
 
-    `name` is that of the tasks. `implicit_zeros` is whether those of sparse rows are values.
+    `name` is the name of its tasks on the dashboard. `columns_of` is called with each block, as in
+    `column_quantiles`. `implicit_zeros` says whether the zeros that sparse rows do not store are
+    values.
     """
     return Reduction(NamedCall(name, _summarize, columns_of, implicit_zeros), _combine_summaries)
 

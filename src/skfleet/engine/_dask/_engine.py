@@ -292,10 +292,10 @@ class DaskEngine:
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
         with seceded():
-            yield from completed(self.client, tasks, self._has_workers)
+            yield from completed(self.client, tasks, self._has_workers, are_own=True)
 
     def completion_queue(self) -> DaskCompletionQueue:
-        return DaskCompletionQueue(self.client)
+        return DaskCompletionQueue(self.client, self._has_workers)
 
     def _has_workers(self, workers: dict[str, WorkerInfo]) -> bool:
         """Return whether any of these workers satisfies the engine's own resource request."""

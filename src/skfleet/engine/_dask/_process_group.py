@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from distributed import Future, wait
 
-from skfleet._cluster import scheduler_workers, seceded, wait_for_workers
+from skfleet._cluster import PauseCheck, scheduler_workers, seceded, wait_for_workers
 from skfleet.blocks import Block, BlockRef
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._disk_blocks import CachedBlock, StoredBlock, store_block
@@ -55,7 +55,7 @@ def machine_of(address: str) -> str:
 
 
 def threads_of_machine(engine: DaskEngine) -> int:
-    """Return the threads of all workers of a machine, of the one that has fewest."""
+    """Return the number of threads that all workers of a machine have; the least of any machine."""
     threads: Counter[str] = Counter()
     for address, n in engine.worker_threads().items():
         threads[machine_of(address)] += n
@@ -243,8 +243,9 @@ class ProcessLauncher:
     """Starts groups of processes, one for each machine of a cluster at first.
 
     A process has the threads of all workers of its machine, or `n_threads`. With `in_workers` each
-    worker holds its object in a thread of its own, which takes arrays on its GPU as they are. Their
-    number and their threads remain when workers are gone for good: then a machine has several.
+    worker holds its object in a thread of its own, which takes arrays on its GPU as they are. When
+    workers are gone for good, as many processes run with as many threads: then a machine has
+    several.
     """
 
     lost_error = GroupLostError
@@ -363,6 +364,7 @@ class ProcessLauncher:
         Dask would write them again too, but not where there was no worker for a moment.
         """
         refs = list(stored)
+        pauses = PauseCheck(self.engine.client)
         while True:
             alive = wait_for_workers(self.engine.client)
             pending = []
@@ -383,6 +385,7 @@ class ProcessLauncher:
                 return refs
             with seceded(), suppress(TimeoutError):
                 wait(pending, timeout=POLL_SECONDS)
+            pauses.look()
 
     def _store_on(self, block: BlockRef, rank: int) -> BlockRef:
         """Submit the task that writes a block to the disk of a rank's machine."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary, finalize
 from distributed import Client, Future
 
 from skfleet._cluster import (
+    PauseCheck,
+    WorkerInfo,
     all_workers_on_this_host,
     check_workers,
     scheduler_workers,
@@ -32,6 +34,11 @@ from skfleet.exceptions import FleetError
 
 # Bytes from which on an object is scattered: as a task's argument it would stay in the scheduler.
 _LARGEST_TASK = 9_000_000
+
+# Seconds between two looks at workers that are all paused, before one is ready to take an object.
+LOOK_SECONDS = 1.0
+# Seconds for which the scheduler's answer is reused before an object is sent.
+WORKER_INFO_SECONDS = 5.0
 
 # Objects that tasks of this process have loaded, as long as it has the pickled ones.
 _loaded: WeakKeyDictionary[Pickled, Any] = WeakKeyDictionary()
@@ -88,7 +95,7 @@ class ScatteredObject:
         """Submit or scatter under a new key; an old one may still be on its way to be released.
 
         Scattering is retried: the scheduler passes data on to workers, and raises an OSError if one
-        of them dies meanwhile.
+        of them dies meanwhile, and a TimeoutError where none is ready, as all are paused.
         """
         options = {"resources": self._resources.as_dict()} if self._resources.resources else {}
         if self._as_task:
@@ -97,17 +104,25 @@ class ScatteredObject:
             with no_large_graph_warning():
                 return self._client.submit(func, parcel, key=key, **options)
         workers = self._eligible_workers() if self._resources.resources else None
-        delays = iter((0.2, 0.5, 1.0, 2.0, 4.0))
+        delays, pauses = iter((0.2, 0.5, 1.0, 2.0, 4.0)), PauseCheck(self._client)
+        described = scheduler_workers(self._client, WORKER_INFO_SECONDS)
         while True:
+            # The scheduler would log an error for each time that it was asked in vain.
+            while pauses(described, self._are_eligible):
+                time.sleep(LOOK_SECONDS)
+                described = scheduler_workers(self._client)
             try:
                 return self._client.scatter(
                     parcel, hash=False, broadcast=self._broadcast, workers=workers
                 )
             except TimeoutError as error:
+                described = scheduler_workers(self._client)
+                if pauses(described, self._are_eligible):
+                    continue
                 raise FleetError(
                     f"arguments of {parcel.nbytes / 1e6:.0f} MB must be taken by a worker. No "
-                    "worker was ready to take them. They may have paused for lack of memory: look "
-                    "at memory_limit, or make fewer copies of the data."
+                    "worker was ready to take them. Start workers, or look in the logs of those "
+                    "that died."
                 ) from error
             except OSError:
                 delay = next(delays, None)
@@ -117,11 +132,12 @@ class ScatteredObject:
 
     def _eligible_workers(self) -> list[str] | None:
         """Return the workers that satisfy the object's request; None, for any, if none does."""
-        return [
-            address
-            for address, worker in scheduler_workers(self._client).items()
-            if satisfies(worker.get("resources") or {}, self._resources)
-        ] or None
+        workers = scheduler_workers(self._client)
+        return [a for a, worker in workers.items() if self._are_eligible({a: worker})] or None
+
+    def _are_eligible(self, workers: Mapping[str, WorkerInfo]) -> bool:
+        offers = (worker.get("resources") or {} for worker in workers.values())
+        return any(satisfies(offer, self._resources) for offer in offers)
 
     @property
     def task(self) -> Future:

@@ -17,7 +17,14 @@ from typing import Any, TypeVar
 
 from distributed import Client, Future, KilledWorker, get_worker
 
-from skfleet._cluster import all_workers_on_this_host, death_error, seceded, state_of
+from skfleet._cluster import (
+    HasWorkers,
+    PauseCheck,
+    all_workers_on_this_host,
+    death_error,
+    seceded,
+    state_of,
+)
 from skfleet.engine._protocol import TaskResult
 
 T = TypeVar("T")
@@ -55,10 +62,15 @@ def run_and_publish(func: Callable[..., T], summarize: Callable[[T], object], *a
 
 
 class DaskCompletionQueue:
-    """Submitted futures, to be fetched with their values or summaries as they complete."""
+    """Submitted futures, to be fetched with their values or summaries as they complete.
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    `has_workers` says whether any of some workers may run them. Where all of those are paused for
+    good, :meth:`next` raises a WorkersPausedError.
+    """
+
+    def __init__(self, client: Client, has_workers: HasWorkers = bool) -> None:
+        self._client, self._has_workers = client, has_workers
+        self._pauses = PauseCheck(client)
         self._start_time = time.time()
         self._done: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._summarize: dict[Future, Callable[[Any], Any]] = {}
@@ -77,7 +89,9 @@ class DaskCompletionQueue:
             try:
                 done = [self._done.get(timeout=timeout)]
             except queue.Empty:
+                self._pauses.look(self._has_workers)
                 return []
+            self._pauses.reset()
             with contextlib.suppress(queue.Empty):
                 while True:
                     done.append(self._done.get_nowait())

@@ -73,6 +73,7 @@ class CandidateDevices:
         self._default = self._device_with(self._params)
 
     def of(self, parameters: Mapping[str, object]) -> str:
+        """Return the device of a candidate, as `device_of` does, by the parameters that it sets."""
         if any(self._may_change_device(name, value) for name, value in parameters.items()):
             return self._device_with(deep_params(self._estimator, parameters))
         return self._default

@@ -132,7 +132,7 @@ def fit_cuml_on_gpu_worker(
 def run_on_gpu_worker(
     engine: Engine, func: Callable[..., T], subject: object, X: Rows, *args: object
 ) -> T:
-    """Call ``func(subject, X, *args)`` on a GPU worker and return its result."""
+    """Call a function of a subject, rows and `args` on a GPU worker, and return its result."""
     task = partial(_function_task, func)
     return _submit_and_wait(engine, task, func.__name__, subject, X, args, {})
 

@@ -11,7 +11,6 @@ from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer, f
 from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
 from skfleet.model_selection._adaptive._results import History
-from skfleet.model_selection._adaptive._samplers import FixedCandidates
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._training_tasks import Record
 from skfleet.model_selection._adaptive._training_times import PendingInstruction, TrainingTimes
@@ -19,6 +18,7 @@ from skfleet.model_selection._adaptive._trial import Candidate, Listener, Score
 from skfleet.model_selection._dispatch._time_left import Params
 from skfleet.model_selection._records._checkpoint import Checkpoint, report_recorded
 from skfleet.model_selection._records._tokenize import content_key, unfitted
+from skfleet.model_selection._samplers._candidate_source import FixedCandidates
 
 logger = logging.getLogger("skfleet.model_selection")
 

@@ -13,32 +13,27 @@ from itertools import groupby
 from typing import Any
 
 from skfleet._captured_output import output_replayer
-from skfleet.engine import ANY_WORKER, Call, ResourceRequest, Task, TaskPool, TaskResult
+from skfleet.engine import ANY_WORKER, ResourceRequest, Task, TaskPool, TaskResult
 from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._data import PlacedData
 from skfleet.model_selection._adaptive._replay import Replay
-from skfleet.model_selection._adaptive._samplers import CandidateSource
 from skfleet.model_selection._adaptive._schedules import Schedule, TrainInstruction
+from skfleet.model_selection._adaptive._training import Training
 from skfleet.model_selection._adaptive._training_tasks import (
     Failure,
     Record,
     TrainingContext,
-    compute_responses,
     failure_of,
-    fit_preprocessing,
     model_in,
-    score_responses,
     summary_of,
-    train,
     train_on_test_rows,
 )
 from skfleet.model_selection._adaptive._training_times import PendingInstruction
 from skfleet.model_selection._adaptive._trial import Candidate, Listener
+from skfleet.model_selection._samplers._candidate_source import CandidateSource, FixedCandidates
 
 logger = logging.getLogger("skfleet.model_selection")
 
-# Bounds the work that a lost worker costs, and the delay after which time_budget is noticed.
-MAX_TASK_SECONDS = 2.0
 # A slot whose tasks are shorter than this has further tasks queued behind the running one.
 QUEUE_BELOW_SECONDS = 1.0
 ROUND_TRIP_SECONDS, MAX_QUEUED = 0.03, 6
@@ -84,7 +79,10 @@ class AdaptiveLoop:
         self.n_instructions = 0
         self._replay = Replay(self.listener.past_scores())
         self._shared = self.engine.scatter(self.context)
-        self._preprocessing: dict[Any, Task] = {}
+        self._training = Training(
+            self.engine, self._shared, self.data, self.preprocessing_key, self.name
+        )
+        self._unscored: dict[int, Candidate] = {}  # in the order of their instructions
         self._running: dict[int, Candidate] = {}  # by the id of the last task of its chain
         self._chains: dict[int, list[Task]] = {}
         self._waiting: dict[ResourceRequest, deque[Candidate]] = {}
@@ -97,6 +95,11 @@ class AdaptiveLoop:
         self.best: Candidate | None = None
         self._first_error: BaseException | None = None
         self._recent_seconds: deque[float] = deque(maxlen=32)
+
+    @property
+    def _asks_late(self) -> bool:
+        """Whether candidates are chosen by the scores so far."""
+        return not isinstance(self.source, FixedCandidates)
 
     @property
     def seconds(self) -> float:
@@ -183,7 +186,9 @@ class AdaptiveLoop:
         recent = self._recent_seconds
         mean = sum(recent) / len(recent) if recent else 0.0
         n_queued = 0
-        if mean <= QUEUE_BELOW_SECONDS:
+        # the only slot waits for the score from which the next candidate is chosen
+        may_queue = self._slots[resources] > 1 or not self._asks_late
+        if mean <= QUEUE_BELOW_SECONDS and may_queue:
             n_queued = min(MAX_QUEUED, 1 + math.ceil(ROUND_TRIP_SECONDS / max(mean, 1e-3)))
         # Without a worker one task is submitted nevertheless: `_poll_workers` ends that wait.
         return max(1, self._slots[resources]) * (1 + n_queued) - n_running
@@ -209,11 +214,14 @@ class AdaptiveLoop:
             self.n_instructions += 1
             candidate = self._candidate(instruction)
             candidate.instruction = instruction
+            self._unscored[candidate.number] = candidate
             record = self.listener.recorded(candidate, instruction)
             if record is not None:
                 self._replay.add(candidate, record)
                 continue
             self._waiting.setdefault(candidate.resources, deque()).append(candidate)
+            if self._asks_late:  # which takes milliseconds, in which the slot would be idle
+                self._submit_waiting()
         self._submit_waiting()
 
     def _submit_waiting(self) -> None:
@@ -238,7 +246,7 @@ class AdaptiveLoop:
         """Return the candidate of an instruction, sampling its parameters when it is new."""
         number = instruction.candidate
         if number not in self.candidates:
-            pending = {c.number: c.params for c in self._running.values()}
+            pending = {c.number: c.params for c in self._unscored.values()}
             params = dict(self.source.ask(instruction, pending))
             resources = self.resources_of(params)
             self.engine.check(resources)
@@ -249,7 +257,7 @@ class AdaptiveLoop:
         """Submit a chain of tasks per candidate of one priority; the last publishes the record."""
         chains = []
         for candidate in candidates:
-            chain = self._training_calls(candidate, candidate.instruction.n_calls, is_scored=True)
+            chain = self._training.chain(candidate, candidate.instruction.n_calls, is_scored=True)
             chains.append([*chain[:-1], chain[-1]._replace(summarize=summary_of)])
         calls = list(chain_of.from_iterable(chains))
         priority, resources = _priority(candidates[0]), candidates[0].resources
@@ -259,57 +267,6 @@ class AdaptiveLoop:
             self._chains[candidate.number] = submitted
             self._running[id(submitted[-1])] = candidate
             self._completions.add(submitted[-1], summary_of)
-
-    def _training_calls(
-        self, candidate: Candidate, n_calls: int, *, is_scored: bool = False
-    ) -> list[Call]:
-        """Return the tasks that train a candidate up to `n_calls` calls, and score it."""
-        low = candidate.n_calls if candidate.model is not None else 0
-        state: Any = candidate.model if candidate.model is not None else candidate.params
-        preprocessing = self._preprocessing_of(candidate) if candidate.model is None else None
-        chain: list[Call] = []
-        while low < n_calls:
-            calls = range(low, min(n_calls, low + self._calls_per_task(candidate)))
-            scores_model = is_scored and calls.stop == n_calls and len(self.data.test) == 1
-            blocks = [self.data.blocks[n] for n in self.data.batches.blocks_of(calls)]
-            test = self.data.test[0] if scores_model else None
-            args = (state, preprocessing, calls, self.data.batches, blocks, test)
-            state = Call(train, (self._shared, candidate.number, *args), f"train-{self.name}")
-            chain.append(state)
-            low, preprocessing = calls.stop, None
-        if is_scored and len(self.data.test) > 1:
-            responses = [
-                Call(compute_responses, (self._shared, state, part), f"answer-{self.name}")
-                for part in self.data.test
-            ]
-            args = (self._shared, candidate.number, state, *responses)
-            chain += [*responses, Call(score_responses, args, f"score-{self.name}")]
-        return chain
-
-    def _calls_per_task(self, candidate: Candidate) -> int:
-        """Return how many calls of ``partial_fit`` one task makes."""
-        if not self.data.is_replicated:
-            return 1  # the model moves to the worker that has the next batch
-        seconds = candidate.seconds
-        if math.isnan(seconds):
-            timed = [c.seconds for c in self.candidates.values() if not math.isnan(c.seconds)]
-            if not timed:
-                return 1
-            seconds = sorted(timed)[len(timed) // 2]
-        return max(1, int(MAX_TASK_SECONDS / max(seconds, 1e-9)))
-
-    def _preprocessing_of(self, candidate: Candidate) -> Task | None:
-        """Return the fitted steps before the last, shared by all candidates that have the same."""
-        if self.preprocessing_key is None:
-            return None
-        key = self.preprocessing_key(candidate.params)
-        if key not in self._preprocessing:
-            blocks = list(self.data.blocks if self.data.is_replicated else self.data.blocks[:1])
-            args, name = (self._shared, candidate.params, blocks), f"fit-steps-of-{self.name}"
-            self._preprocessing[key] = self.engine.submit(
-                fit_preprocessing, *args, name=name, priority=1, resources=candidate.resources
-            )
-        return self._preprocessing[key]
 
     # -- results --------------------------------------------------------------------------------
 
@@ -367,7 +324,7 @@ class AdaptiveLoop:
         """Reset a candidate to its first call, and restore scattered data that may be lost."""
         for scattered in (*self.data.scattered, self._shared):
             self.engine.rescatter(scattered)
-        self._preprocessing.clear()
+        self._training.clear()
         candidate.model, candidate.n_calls = None, 0
 
     def _failure(self, candidate: Candidate, result: TaskResult) -> Failure:
@@ -406,7 +363,7 @@ class AdaptiveLoop:
         """Record the scores of a candidate, and keep its model if it is the best so far."""
         instruction = candidate.instruction
         n_new = max(1, record.n_calls - candidate.n_calls)
-        candidate.seconds = record.fit_time / n_new
+        self._training.seconds[candidate.number] = record.fit_time / n_new
         self._recent_seconds.append(record.fit_time + record.score_time)
         candidate.n_calls = record.n_calls
         score = self.decide(record.scores)
@@ -439,6 +396,7 @@ class AdaptiveLoop:
     def _notify(self, candidate: Candidate, record: Record, score: float) -> None:
         """Pass a score to listener, sampler and schedule; release the models that are stopped."""
         instruction = candidate.instruction
+        del self._unscored[candidate.number]
         self.listener.on_record(candidate, instruction, record)
         self.source.tell(instruction, candidate.params, score)
         for number in self.schedule.on_score(candidate.number, score):
@@ -460,7 +418,7 @@ class AdaptiveLoop:
             trained = self._fetch(candidate.best_model, is_last_try=False)
         if trained is None:  # lost with its worker, or of an earlier search: train it again
             candidate.model = None
-            chain = self._training_calls(candidate, n_calls)
+            chain = self._training.chain(candidate, n_calls)
             trained = self._fetch(self.engine.submit_all(chain)[-1])
         model = model_in(trained)
         if not refit_on_test:
@@ -476,7 +434,7 @@ class AdaptiveLoop:
         """Release everything that the search has on the fleet."""
         for candidate in self.candidates.values():
             candidate.model = candidate.best_model = None
-        self._preprocessing.clear()
+        self._training.clear()
         self._stale_futures.clear()
         owned = (self._shared, *self.data.owned)
         for value in {id(value): value for value in owned}.values():

@@ -15,13 +15,13 @@ from skfleet._validation import (
     check_bool,
     check_has_partial_fit,
     check_in_interval,
-    check_option,
     check_positive_int,
     check_verbose,
 )
 from skfleet.metrics import check_scorer
-from skfleet.model_selection._adaptive._samplers import SAMPLERS
 from skfleet.model_selection._records._tokenize import content_key, unfitted
+from skfleet.model_selection._samplers._choice import check_sampler, choose_sampler
+from skfleet.model_selection._samplers._draws import DRAWS
 
 _ALTERNATIVE = "search with HalvingRandomSearchCV"
 
@@ -77,10 +77,16 @@ def check_parameters(search: Any) -> None:
     if search.time_budget is not None:
         check_in_interval("time_budget", search.time_budget, 0, open="l")
     check_verbose("verbose", search.verbose)
-    if search.checkpoint is not None and not _is_integer(search.random_state):
+    if search.checkpoint is not None:
+        check_seed(search.random_state)
+
+
+def check_seed(random_state: Any) -> None:
+    """Raise for a random_state that would draw something else when a search goes on."""
+    if not _is_integer(random_state):
         raise ValueError(
             "random_state must be a number with a checkpoint, to draw the same candidates and "
-            f"rows again. Got {search.random_state!r} instead."
+            f"rows again. Got {random_state!r} instead."
         )
 
 
@@ -116,14 +122,10 @@ def _check_rows(search: Any) -> None:
     if search.batch_size is not None:
         check_positive_int("batch_size", search.batch_size)
     check_bool("refit_on_test", search.refit_on_test)
-    if not all(hasattr(search.sampler, name) for name in ("ask", "tell")):
-        check_option("sampler", search.sampler, SAMPLERS)
-    elif search._n_candidates() == "grid":
+    check_sampler(search, search.parameters)
+    draws = isinstance(search.sampler, str) and choose_sampler(search.sampler) in DRAWS
+    if search._n_candidates() == "grid" and not draws:
         raise ValueError(
-            "n_initial_parameters must be a number with a sampler of your own. Got 'grid' instead."
-        )
-    elif search.points_to_evaluate is not None:
-        raise ValueError(
-            "points_to_evaluate must not be given with a sampler of your own. Got both. Let the "
-            "sampler ask for them."
+            f"n_initial_parameters must be a number with sampler={search.sampler!r}. Got 'grid' "
+            "instead."
         )

@@ -57,10 +57,13 @@ from skfleet.model_selection._adaptive._results import (
     planned_metadata,
     search_results,
 )
-from skfleet.model_selection._adaptive._samplers import CandidateSource, candidates_of
 from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
 from skfleet.model_selection._adaptive._training_tasks import TrainingContext
 from skfleet.model_selection._records._checkpoint import RUN_PARAMETERS, Checkpoint
+from skfleet.model_selection._samplers._candidate_source import CandidateSource
+from skfleet.model_selection._samplers._choice import choose_sampler, has_model, past_scores
+from skfleet.model_selection._samplers._draws import DRAWS, candidates_of
+from skfleet.model_selection._samplers._optuna_source import OptunaSource
 
 logger = logging.getLogger("skfleet.model_selection")
 
@@ -84,6 +87,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
     batch_size: int | None
     sampler: Any
     points_to_evaluate: Any
+    past_results: Any
     n_jobs: int | None
     refit_on_test: bool
     error_score: Any
@@ -149,7 +153,8 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         is_grid = all(not hasattr(v, "rvs") for space in spaces for v in space.values())
         if isinstance(n_requested, str):
             return len(ParameterGrid(self.parameters))
-        if is_grid and self.sampler == "random":
+        sampler = choose_sampler(self.sampler)
+        if is_grid and (sampler == "random" or has_model(sampler)):
             n_requested = min(n_requested, len(ParameterGrid(self.parameters)))
         return max(n_requested, len(self.points_to_evaluate or ()))
 
@@ -261,25 +266,45 @@ class AdaptiveSearch(DelegatesToBestEstimator):
 
     def _candidates(self, engine: Engine, seed: int) -> tuple[CandidateSource, Schedule]:
         """Return the sampler of candidates, and the schedule for their number."""
-        if not isinstance(self.sampler, str):
-            source, n = self.sampler, self._n_candidates()
-        else:
-            source = candidates_of(
+        sampler, n = choose_sampler(self.sampler), self._n_candidates()
+        source: CandidateSource
+        if isinstance(sampler, str) and sampler in DRAWS:
+            drawn = candidates_of(
                 self.parameters,
-                self._n_candidates(),
-                self.sampler,
+                n,
+                sampler,
                 self.points_to_evaluate,
                 seed,
                 may_be_fewer=not self._has_fixed_number,
             )
-            n = len(source.candidates)
-            for params in source.candidates:
-                check_candidate(self.estimator, params)
-                engine.check(self._resources_of(params))
+            source, n = drawn, len(drawn.candidates)
+            examples = drawn.candidates
+        elif has_model(sampler):
+            source = self._model_source(sampler, seed)
+            n = self._n_planned()
+            examples = source.examples()
+        else:
+            source, examples = sampler, ()
+        for params in examples:
+            check_candidate(self.estimator, params)
+            engine.check(self._resources_of(params))
         schedule = self._schedule(int(n))
         if (plateau_params := self._plateau_params()) is not None:
             schedule = StopOnPlateau(schedule, *plateau_params)
         return source, schedule
+
+    def _model_source(self, sampler: Any, seed: int) -> OptunaSource:
+        """Return the source of candidates of a sampler of Optuna."""
+        rungs = [rung for bracket in self._rungs(self._n_planned()) for rung in bracket]
+        metric = self.refit if metric_names(self.scoring) else "score"
+        return OptunaSource(
+            self.parameters,
+            sampler,
+            seed,
+            points=self.points_to_evaluate or (),
+            past=past_scores(self.past_results, metric, max(rung.n_calls for rung in rungs)),
+            has_rungs=True,
+        )
 
     def _plateau_params(self) -> tuple[int, float, int] | None:
         """Return patience and interval of scores, in calls, with the tolerance between them."""

@@ -27,7 +27,6 @@ class Candidate:
     best: tuple[TrainInstruction, Record] | None = None  # with the best score
     best_score: float = math.nan
     best_model: Task | None = None
-    seconds: float = math.nan  # per call
     n_tries: int = 0
     n_lost: int = 0
     may_kill_workers: bool = False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from numbers import Real
 from typing import Any
 
+from skfleet._display import count
 from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer
 from skfleet.model_selection._dispatch._fit_times import FitGroup, FitTimes
 from skfleet.model_selection._dispatch._requests import FitRequest
@@ -50,6 +51,10 @@ class CallProgress:
             self._scores.add(fit.candidate, scores, n_splits, was_reused=is_reused)
             self._bar.set_status(str(self._scores))
 
+    def show_dropped(self, n_candidates: int) -> None:
+        """Show beside the bar how many candidates a race has dropped."""
+        self._scores.n_dropped = n_candidates
+
     def show_time_left(
         self,
         work_left: Callable[[], Collection[tuple[int, list[FitGroup]]]],
@@ -92,7 +97,7 @@ class SearchProgress:
     """Text on the state of a search: number of reused fits, and best mean score so far."""
 
     def __init__(self) -> None:
-        self.n_reused = 0
+        self.n_reused = self.n_dropped = 0
         self._scores: dict[Hashable, list[float]] = {}
         self._best: float | None = None
 
@@ -108,4 +113,7 @@ class SearchProgress:
 
     def __str__(self) -> str:
         reused = [f"{self.n_reused} saved"] if self.n_reused else []
-        return ", ".join(reused + ([f"best {self._best:.4g}"] if self._best is not None else []))
+        dropped = [f"{count(self.n_dropped, 'candidate')} dropped"] if self.n_dropped else []
+        return ", ".join(
+            reused + dropped + ([f"best {self._best:.4g}"] if self._best is not None else [])
+        )

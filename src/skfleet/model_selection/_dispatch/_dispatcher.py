@@ -24,6 +24,7 @@ from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.model_selection._dispatch._call_progress import CallProgress
 from skfleet.model_selection._dispatch._fit_memory import report_block_memory
 from skfleet.model_selection._dispatch._fit_times import FitGroup
+from skfleet.model_selection._dispatch._raced_fits import RacedFits
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader
 from skfleet.model_selection._dispatch._routes._closed_form import ClosedFormScores
 from skfleet.model_selection._dispatch._routes._on_blocks import FitsOnBlocks
@@ -65,11 +66,13 @@ class FitDispatcher:
         # a call within a fit, such as a nested search, has no validation rows
         validation_rows = None if evaluation is None else self._context.validation_rows
         self._requests = RequestReader(pack, validation_rows)
+        self._race = None if evaluation is None else RacedFits.of(evaluation)
         self._progress = CallProgress(bar, self._context, evaluation)
         self._lock = threading.RLock()
         self._search: Any = None
         self._search_registrations = ExitStack()
         self._is_memory_reported = False
+        self._last_changes = (0, 0)  # candidates that a race has dropped, fits that wait again
         self._on_workers = FitsOnWorkers(
             call,
             self._requests,
@@ -78,6 +81,7 @@ class FitDispatcher:
             limit=limit,
             slot_addresses=slot_addresses,
             later=() if evaluation is None else evaluation.later,
+            race=None if self._race is None else self._race.race,
             on_done=self._batch_done,
             rebalanced=self._advance,
         )
@@ -85,6 +89,7 @@ class FitDispatcher:
             self._context,
             self._requests,
             self._lock,
+            is_race=self._race is not None,
             n_slots=self._on_workers.n_host_slots,
             bounded=self._on_workers.bounded,
             send_gathered=self._send_gathered,
@@ -129,13 +134,15 @@ class FitDispatcher:
 
     @property
     def n_read_ahead(self) -> float:
-        """Number of fits that are read before any begins: all, where this process makes them."""
-        return math.inf if self._context.fit_in_driver else READ_AHEAD_FITS
+        """Number of fits that are read before any begins: all in this process, and in a race."""
+        reads_all = self._context.fit_in_driver or self._race is not None
+        return math.inf if reads_all else READ_AHEAD_FITS
 
     def start(self, *, early: bool = False) -> None:
         """Begin to send; ``early`` only where fits that are not read yet have nothing to share."""
         if early and (
-            any((self._recorded, self._closed_form, self._on_blocks))
+            self._race is not None
+            or any((self._recorded, self._closed_form, self._on_blocks))
             or not self._on_workers.can_begin_early
         ):
             return
@@ -172,6 +179,7 @@ class FitDispatcher:
             self._recorded.run,
             self._report_memory,
             self._closed_form.run,
+            self._end_dropped,
             self._skip,
             self._on_blocks.run,
             self._on_workers.run,
@@ -181,7 +189,7 @@ class FitDispatcher:
         """Send fits on rows that were on Dask to workers."""
         with self._lock:
             offer_in_turn(fits, [self._on_workers])
-        self._run(self._skip, self._on_workers.run)
+        self._run(self._end_dropped, self._skip, self._on_workers.run)
 
     def _run(self, *steps: Callable[[], Sequence[Outcome] | None]) -> None:
         """Take steps, again from the first after each that has outcomes, until none has."""
@@ -203,6 +211,8 @@ class FitDispatcher:
             n_recorded = sum(len(o.fit.callbacks) for o in outcomes if o.result.from_checkpoint)
             if n_recorded:
                 self._context.report_checkpoint(n_recorded, self.n_read)
+            if self._race is not None:
+                self._race.record(outcomes)
             for outcome in outcomes:
                 if not outcome.is_new:
                     continue
@@ -227,6 +237,24 @@ class FitDispatcher:
             keys = ((outcome.fit.checkpoint_key, outcome) for outcome in outcomes if outcome.is_new)
             self._context.records.add((key, own.result.value[0]) for key, own in keys if key)
 
+    def _end_dropped(self) -> list[Outcome] | None:
+        """End the fits that wait of candidates that the race has dropped."""
+        if self._race is None:
+            return None
+        with self._lock:
+            changes = len(self._race.race.drops), self._on_workers.n_returned
+            if changes == self._last_changes:
+                return None
+            self._last_changes = changes
+            fits = [
+                *self._on_workers.remove(self._race.has_dropped),
+                *self._on_blocks.remove(self._race.has_dropped),
+            ]
+            for fit in fits:
+                self._requests.withdraw(fit)
+            self._progress.show_dropped(len(self._race.race.drops))
+            return [Outcome(fit, self._race.withdrawn()) for fit in fits] or None
+
     def _skip(self) -> list[Outcome] | None:
         """End the fits that wait, after an interrupt, or when the time budget is over."""
         with self._lock:
@@ -241,9 +269,12 @@ class FitDispatcher:
 
     def _nan(self, fit: FitRequest, reason: str | None) -> BatchResult:
         """Return a result with NaN scores for a fit that was not made."""
+        error = f"Not made, because {reason}."
+        if self._race is not None and (stand_in := self._race.stand_in(error)):
+            return BatchResult(True, [stand_in], has_run=False)
         job = self._requests.jobs[fit.job]
         scores = dict.fromkeys(scorers_of(job.options["scorer"]), math.nan)
-        n_test, error = len(job.folds[fit.fold][1]), f"Not made, because {reason}."
+        n_test = len(job.folds[fit.fold][1])
         result = fit_result(job.options, scores, scores, n_test, math.nan, error)
         if self._context.validation_rows is not None:
             result["best_iteration"] = math.nan

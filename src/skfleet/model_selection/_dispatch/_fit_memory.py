@@ -45,9 +45,9 @@ def plan_fits(
 ) -> MemoryPlan:
     """Plan the fits at a time of each worker, log it, and raise where no fit fits into a worker.
 
-    `addresses` has the worker of each slot; `later` are iterations that follow.
+    `addresses` has the worker of each slot; `later` are iterations that follow. Of several
+    estimators the one whose fits take most counts.
     """
-    estimator = job.estimators[0]
     rows = _nbytes(job.X) + _nbytes(job.y)
     n_rows = max(1, job.X.shape[0] if hasattr(job.X, "shape") else len(job.X))
     n_train, *tested = max((tuple(map(_n_rows, fold)) for fold in job.folds), key=sum)
@@ -56,6 +56,7 @@ def plan_fits(
     growth = min(growth, n_rows / max(1, n_train + n_test))
     itemsize = getattr(getattr(job.X, "dtype", None), "itemsize", 8)
     size = RowSize(rows / n_rows, itemsize)
+    estimator = max(job.estimators, key=lambda e: fit_memory(e, size, n_train, n_test).total)
     processes = processes_of(client, addresses)
     is_shared = IN_PROCESS not in processes and all_workers_on_this_host(client)
     driver = context.gathered_bytes + is_shared * rows

@@ -28,6 +28,7 @@ from skfleet.model_selection._dispatch._split_views import (
 from skfleet.model_selection._early_stopping._validation_rows import ValidationRows
 from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._paths._registry import SharedFit, SharedFitMember, member_of
+from skfleet.model_selection._records._evaluations import RacePlace
 from skfleet.model_selection._records._tokenize import content_key, unfitted
 from skfleet.model_selection._scorer_names import takes_rows
 
@@ -53,6 +54,12 @@ class FitRequest(PlannedFit):
     original: FitRequest | None = None  # in the place of which it is made
     first_steps: Any = None  # fitted, of the pipeline whose other steps it fits
 
+    @property
+    def place(self) -> RacePlace:
+        """Place in a race, of a fit that nobody has reported yet."""
+        place: RacePlace = self.callbacks[0].place
+        return place
+
 
 @dataclass(eq=False)
 class SearchJob:
@@ -73,6 +80,7 @@ class SearchJob:
     _splits: list[tuple[Any, Any]] = field(default_factory=list)
     fold_keys: dict[int, str] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
+    _digests_of_steps: dict[int, list[bytes]] = field(default_factory=dict)  # by estimator
     _last_estimator: tuple[Any, int] | None = None
     _spec: tuple[int, Pickled] | None = None
 
@@ -118,6 +126,13 @@ class SearchJob:
             self.devices.append(CandidateDevices(estimator))
         self._last_estimator = estimator, number
         return number
+
+    def digests_of_steps(self, number: int, n_steps: int) -> list[bytes]:
+        """Return a digest of the first step of a pipeline, of its first two, and so on."""
+        digests = self._digests_of_steps.setdefault(number, [])
+        for n in range(len(digests), n_steps):
+            digests.append(self.pack(self.estimators[number].steps[: n + 1]).digest())
+        return digests[:n_steps]
 
     def fold_number(self, train: Any, test: Any) -> int:
         """Return the number of a split, by the identity of its index arrays.
@@ -240,9 +255,7 @@ class RequestReader:
         ``parts`` are the numbers of the rows to train on, to test on, and to validate on;
         ``options`` the other keyword arguments of scikit-learn's function that differ.
         """
-        self._pending.pop((fit.fold, fit.candidate), None)
-        for member in fit.members:
-            self._sharing.count(member, fits=-1)
+        self.withdraw(fit)
         job, (train, test) = self.jobs[fit.job], parts[:2]
         options = {**job.options, **fit.call.options, **options, "train": train, "test": test}
         # with parts of their own
@@ -287,6 +300,7 @@ class RequestReader:
         headers = job.pickled_estimators[estimator_number].header, pickled.header
         listens = has_context or any(map(has_callbacks_set, headers))
         digests: tuple[bytes, ...] = ()
+        n_steps = 0
         member = step = None
         # What may be shared: a fit of the whole pipeline, one of a preprocessing step, equal steps.
         if job.shares_results:
@@ -302,10 +316,13 @@ class RequestReader:
                     member = member._replace(refused=_STOPS_EARLY)
                 step = _last_shared_step(estimator, parameters, **options)
             digests = prefix_digests(estimator, parameters, step)
+            n_steps = len(digests)
             # Members of one shared fit have equal keys beyond their steps, and stay together.
             if member is not None and not member.refused:
                 digests = *digests, Pickled.dumps(member.common).digest()
-        prefix_key = tuple((estimator_number, digest) for digest in digests)
+        # Estimators may have first steps in common, but no shared fit of the last one.
+        steps = job.digests_of_steps(estimator_number, n_steps)
+        prefix_key = tuple(zip((*steps, estimator_number), digests, strict=False))
         # By content, as a checkpoint outlives the process that numbered its estimators.
         checkpoint_key = None
         if self.context.records is not None and job.shares_results:
@@ -350,6 +367,12 @@ class RequestReader:
             elif member_origin.refused is not None:
                 self._sharing.count(member, fits=-1)
                 self._sharing.count(member._replace(refused=member_origin.refused), fits=1)
+
+    def withdraw(self, fit: FitRequest) -> None:
+        """Remove a fit that need not be made, and do not count it among those that are shared."""
+        self._pending.pop((fit.fold, fit.candidate), None)
+        for member in fit.members:
+            self._sharing.count(member, fits=-1)
 
     def finish_scored(self, fit: FitRequest, *, was_saved: bool) -> None:
         """Remove a fit that was scored without a model, and log whether another one was before."""

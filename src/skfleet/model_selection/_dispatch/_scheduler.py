@@ -7,9 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, TypeVar
-
-AnyFit = TypeVar("AnyFit", bound="PlannedFit")
+from typing import Any
 
 # A batch that is cut to a length takes two thirds of a slot's share of the remaining work. It is
 # not shorter, because a task costs some milliseconds, and not longer, because the results of its
@@ -98,16 +96,24 @@ class FitScheduler:
     number of fits and a short time limit. With them, batches are cut to a length, and the longest
     groups come first: a fit is expected to take as long as the same candidate on another split.
     With a deadline groups keep the order in which they were added, so that few candidates are
-    incomplete then, and no batch is queued behind another one.
+    incomplete then, and no batch is queued behind another one. In a race none is either, and a
+    batch has the fits of one slot on a split, so that none begins long before it is known whether
+    it is to be made.
     """
 
     def __init__(
-        self, n_slots: int, limit: int | None = None, *, has_deadline: bool = False
+        self,
+        n_slots: int,
+        limit: int | None = None,
+        *,
+        has_deadline: bool = False,
+        is_race: bool = False,
     ) -> None:
         self.n_slots, self.limit = n_slots, limit  # of batches: that run at once, and in flight
         self.n_waiting = self.n_in_flight = 0
         self._in_order = has_deadline
-        self._may_queue = not has_deadline  # behind batches that run
+        self._is_race = is_race
+        self._may_queue = not (has_deadline or is_race)  # behind batches that run
         self.has_prefixes = self._has_divisible = False
         self._n_added = 0
         self._queues: dict[Hashable, _GroupQueue] = {}
@@ -141,13 +147,13 @@ class FitScheduler:
 
     def prefix_seconds_of(self, batch: FitBatch) -> float:
         """Return the expected seconds of the steps that the first fit of a batch shares."""
-        return self._expected_prefix_seconds(batch.fits[0].prefix_key)
+        return self.expected_prefix_seconds(batch.fits[0].prefix_key)
 
     def groups_left(self) -> Iterator[tuple[float, list[PlannedFit]]]:
         """Yield the waiting fits of each group, with the expected seconds of their prefix."""
         for queue in self._queues.values():
             for group in queue.groups.values():
-                yield self._expected_prefix_seconds(group.fits[0].prefix_key), group.fits
+                yield self.expected_prefix_seconds(group.fits[0].prefix_key), group.fits
 
     @property
     def mean_prefix_seconds(self) -> float:
@@ -157,6 +163,15 @@ class FitScheduler:
     def bound(self, n_slots: int) -> None:
         """Use so many slots, and queue no batch behind a running one."""
         self.n_slots, self._may_queue = n_slots, False
+
+    def remove(self, is_removed: Callable[[PlannedFit], bool]) -> list[PlannedFit]:
+        """Remove some of the waiting fits, and return them."""
+        waiting = [fit for _, group in self.groups_left() for fit in group]
+        removed = [fit for fit in waiting if is_removed(fit)]
+        if removed:
+            self.clear()
+            self.add(fit for fit in waiting if not is_removed(fit))
+        return removed
 
     def clear(self) -> list[PlannedFit]:
         """Remove the waiting fits, and return them."""
@@ -226,6 +241,11 @@ class FitScheduler:
         target = self.n_slots * (1 + (queues and self._may_queue))
         return target if self.limit is None else min(target, self.limit)
 
+    @property
+    def has_free_slot(self) -> bool:
+        """True if a further batch would be sent."""
+        return self.n_in_flight < self.n_batches_target
+
     # 1. Return None when nothing waits, or enough batches are in flight.
     # 2. Divide groups that one fit may serve, where there are fewer of them than slots.
     # 3. Without measured durations: take an equal number of fits for each idle slot, and from one
@@ -235,7 +255,7 @@ class FitScheduler:
     # 5. Sort the batch by split, so that a worker holds the rows of one split at a time.
     def next_batch(self) -> FitBatch | None:
         """Return the next batch to send; None when nothing waits or enough is in flight."""
-        if not self.n_waiting or self.n_in_flight >= self.n_batches_target:
+        if not self.n_waiting or not self.has_free_slot:
             return None
         if self._has_divisible:
             self._divide_groups()
@@ -255,8 +275,15 @@ class FitScheduler:
             slot_seconds = self.n_waiting * mean / (1.5 * self.n_slots)
             target = remaining = min(max(slot_seconds, _MIN_BATCH_SECONDS), _MAX_BATCH_SECONDS)
             time_limit = 2 * target
-            while remaining > target / 2 and (queue := self._next_queue(fits)) is not None:
-                remaining = self._move_fits(queue, fits, remaining, len(fits) + self.n_waiting)
+            max_fits = self.n_waiting
+            if self._is_race and not self.has_prefixes:
+                max_fits = math.ceil(self.n_waiting / self.n_slots)
+            while (
+                remaining > target / 2
+                and len(fits) < max_fits
+                and (queue := self._next_queue(fits)) is not None
+            ):
+                remaining = self._move_fits(queue, fits, remaining, max_fits)
         fits.sort(key=lambda fit: fit.fold)
         self.n_waiting -= len(fits)
         self.n_in_flight += 1
@@ -313,7 +340,7 @@ class FitScheduler:
             # untimed fits count as the longest, then groups with a prefix that has been started
             durations = [self._fit_seconds.get(fit.candidate, math.inf) for fit in group.fits]
             prefix = group.fits[0].prefix_key
-            expected = sum(durations) + self._expected_prefix_seconds(prefix)
+            expected = sum(durations) + self.expected_prefix_seconds(prefix)
             if expected == math.inf and prefix in self._started_prefixes:
                 expected = sys.float_info.max
             group.fits.sort(key=lambda fit: (fit.group_order, fit.sequence_number))
@@ -322,7 +349,7 @@ class FitScheduler:
         queue.sorted_groups = sorted(queue.groups.values(), key=attrgetter("rank"), reverse=True)
         queue.n_timed = self._n_timed
 
-    def _expected_prefix_seconds(self, prefix: Hashable) -> float:
+    def expected_prefix_seconds(self, prefix: Hashable) -> float:
         """Return the measured duration of prefix steps, or the mean of all that were measured."""
         if not prefix or not self._prefix_seconds:
             return 0.0
@@ -336,7 +363,7 @@ class FitScheduler:
         while queue.sorted_groups and remaining > 0 and len(fits) < max_fits:
             group = queue.sorted_groups[-1]
             prefix = group.fits[0].prefix_key
-            seconds = self._expected_prefix_seconds(prefix)
+            seconds = self.expected_prefix_seconds(prefix)
             max_seconds = max(remaining, _PREFIX_WORTH * seconds)
             n_moved = 0
             for fit in group.fits:
@@ -398,10 +425,9 @@ class DeviceSchedulers:
         """True if any fits have preprocessing steps that can be shared."""
         return any(scheduler.has_prefixes for scheduler in self._schedulers.values())
 
-    def first_startable(self, fits: Iterable[AnyFit]) -> AnyFit | None:
-        """Return the first of some fits for whose device too few are waiting, or None."""
-        full = {device for device, own in self if own.n_waiting >= own.n_to_fill_slots}
-        return next((fit for fit in fits if fit.device not in full), None)
+    def remove(self, is_removed: Callable[[Any], bool]) -> list[Any]:  # PlannedFit or FitRequest
+        """Remove some of the waiting fits, and return them."""
+        return [fit for own in self._schedulers.values() for fit in own.remove(is_removed)]
 
 
 def should_yield(

@@ -19,6 +19,7 @@ from skfleet.model_selection._dispatch._time_left import DurationModel
 from skfleet.model_selection._early_stopping._validation_rows import ValidationRows
 from skfleet.model_selection._paths._registry import SharedFitLog
 from skfleet.model_selection._plot import FitTime
+from skfleet.model_selection._racing._race import Race
 from skfleet.model_selection._records._checkpoint import Checkpoint, report_recorded
 from skfleet.model_selection._records._evaluations import CandidateResults
 
@@ -60,6 +61,7 @@ class SearchContext:
         self.timeline: list[FitTime] = []
         self.active_calls: WeakSet = WeakSet()  # their dispatchers
         self.evaluations: list[CandidateResults] = []
+        self.race: Race | None = None
         self.durations = DurationModel()
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers

@@ -71,5 +71,6 @@ class SequentialFits(ParallelBackendBase):
         options = {**kwargs, "train": train, "test": test}
         result = fit_and_score(function, estimator, X, y, validation, options)
         self._evaluation.results[self._n_calls] = result
+        self._evaluation.hide_failures()
         self._n_calls += 1
         return result

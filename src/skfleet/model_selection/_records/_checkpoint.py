@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
+from itertools import count, takewhile
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 # Parameters that may change between a search and its resumption.
 RUN_PARAMETERS = frozenset(
-    ["checkpoint", "n_jobs", "pre_dispatch", "refit", "time_budget", "verbose"]
+    ["checkpoint", "n_iter", "n_jobs", "pre_dispatch", "racing", "refit", "time_budget", "verbose"]
 )
 # The file that identifies the search.
 _DESCRIPTION = "search.json"
@@ -42,6 +43,7 @@ class Checkpoint:
     def __init__(self, location: str | os.PathLike[str], search: Mapping[str, Any]) -> None:
         self._store = CheckpointStore(location)
         self.results: dict[str, dict[str, Any]] = {}  # by the key of the fit
+        self._batches: dict[int, int] = {}
         keys = {name: _key(name, value) for name, value in search.items()}
         self.name = content_key(keys)
         self._check(location, {k: {"key": keys[k], "is": _describe(search[k])} for k in keys})
@@ -81,7 +83,9 @@ class Checkpoint:
             for line in (self._store.read(name) or b"").splitlines():
                 try:
                     record = json.loads(without_checksum(line))
-                    if record["search"] == self.name:
+                    if record["search"] == self.name and "batch" in record:
+                        self._batches[record["batch"]] = record["n_candidates"]
+                    elif record["search"] == self.name:
                         self.results[record["fit"]] = record["result"]
                 except (ValueError, KeyError, TypeError):
                     n_damaged += 1
@@ -89,14 +93,31 @@ class Checkpoint:
             place = self._store.location
             logger.warning("%d damaged records in %s count for nothing", n_damaged, place)
 
+    @property
+    def batches(self) -> list[int]:
+        """The numbers of candidates that were chosen at once, from the first batch on."""
+        numbers = takewhile(self._batches.__contains__, count())
+        return [self._batches[number] for number in numbers]
+
+    def add_batch(self, n_candidates: int) -> None:
+        """Record that so many candidates are chosen at once."""
+        number = len(self.batches)
+        self._batches[number] = n_candidates
+        self._write([{"search": self.name, "batch": number, "n_candidates": n_candidates}])
+
     def add(self, results: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Record results, but for failures and results that are not JSON."""
+        self._write(
+            {"search": self.name, "fit": fit, "result": dict(result)}
+            for fit, result in results
+            if result.get("fit_error") is None
+        )
+
+    def _write(self, records: Iterable[dict[str, Any]]) -> None:
+        """Write records to a file of their own, but for those that are not JSON."""
         lines = []
-        for fit, result in results:
-            if result.get("fit_error") is not None:
-                continue
+        for record in records:
             try:
-                record = {"search": self.name, "fit": fit, "result": dict(result)}
                 # NumPy's scalars become numbers; the method of other types is a TypeError
                 text = json.dumps(record, default=np.generic.item).encode()
             except TypeError:

@@ -6,7 +6,7 @@ import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -49,6 +49,23 @@ class _Group(NamedTuple):
     first_steps: Any
 
 
+class _Split(NamedTuple):
+    """Fits on a split that wait: on Dask rows, and on rows that come to this process."""
+
+    fits: deque[FitRequest]
+    to_gather: deque[list[FitRequest]]
+
+    def remove(self, removed: Collection[FitRequest]) -> None:
+        """Remove fits."""
+        parts = [
+            [fit for fit in fits if fit not in removed] for fits in (self.fits, *self.to_gather)
+        ]
+        self.fits.clear()
+        self.fits.extend(parts[0])
+        self.to_gather.clear()
+        self.to_gather.extend(filter(None, parts[1:]))
+
+
 class FitsOnBlocks:
     """Fits on rows of Dask, which this process makes one after the other, or a few at once.
 
@@ -56,6 +73,7 @@ class FitsOnBlocks:
     and the rows that they prepare stay in the workers' memory meanwhile, where they fit. Other
     steps than this library's are fitted by workers, on prepared rows that come to this process, and
     so is all on a split of few rows.
+    In a race they are made split by split, and those of candidates that it drops can be removed.
     ``send_gathered`` sends such fits; ``n_slots`` returns how many fits workers may run at once,
     ``bounded`` a number of fits, or as many as ``n_jobs`` allows.
     """
@@ -66,15 +84,18 @@ class FitsOnBlocks:
         requests: RequestReader,
         lock: AbstractContextManager[Any],
         *,
+        is_race: bool,
         n_slots: Callable[[], int],
         bounded: Callable[[int], int],
         send_gathered: Callable[[Sequence[FitRequest]], object],
     ) -> None:
         self._context, self._requests, self._lock = context, requests, lock
+        self._is_race = is_race
         self._n_slots, self._bounded, self._send_gathered = n_slots, bounded, send_gathered
         self._starter: int | None = None  # the thread that makes the fits
         self._fits: deque[FitRequest] = deque()  # on Dask rows
         self._to_gather: deque[list[FitRequest]] = deque()  # on rows that come to this process
+        self._later: deque[_Split] = deque()  # of a race
         self._pipelines: dict[FitRequest, DividedPipeline] = {}
         self._first_steps: dict[int, FirstSteps] = {}
         self._group: _Group | None = None
@@ -85,12 +106,13 @@ class FitsOnBlocks:
         self._was_notified, self._has_failed = threading.Condition(), False
 
     def __bool__(self) -> bool:
-        return bool(self._fits or self._to_gather)
+        return bool(self._fits or self._to_gather or self._later)
 
     def __iter__(self) -> Iterator[FitRequest]:
-        yield from self._fits
-        for fits in self._to_gather:
-            yield from fits
+        for part in (_Split(self._fits, self._to_gather), *self._later):
+            yield from part.fits
+            for fits in part.to_gather:
+                yield from fits
 
     def offer(self, fit: FitRequest) -> bool:
         """Take a fit on Dask rows."""
@@ -108,15 +130,27 @@ class FitsOnBlocks:
         fits = list(self)
         self._fits.clear()
         self._to_gather.clear()
+        self._later.clear()
         self._pipelines.clear()
         self._first_steps.clear()
         self._close_group()
         return fits
 
+    def remove(self, is_removed: Callable[[FitRequest], bool]) -> list[FitRequest]:
+        """Remove some of the fits that wait, and return them."""
+        removed = [fit for fit in self if is_removed(fit)]
+        if removed:
+            for part in (_Split(self._fits, self._to_gather), *self._later):
+                part.remove(set(removed))
+            for fit in removed:
+                self._pipelines.pop(fit, None)
+        return removed
+
     # Fits on Dask rows come first. Then, for each split and kind of other first steps:
     # 1. Prepare its rows and bring them here, while workers are at the fits on those before.
     # 2. Send the fits. Those of two kinds are under way at a time, one where two do not fit.
     # 3. Release the rows of which all fits are done.
+    # 4. In a race begin with the next split, whose fits may have become fewer.
     def run(self) -> list[Outcome] | None:
         """Make the next fits on Dask rows; where none waits, let workers make all on others."""
         if threading.get_ident() != self._starter:
@@ -138,7 +172,11 @@ class FitsOnBlocks:
             self._send_gathered(fits)
             self._release_done(n_at_once)
         self._release_done(1)
-        return None
+        with self._lock:
+            if not self._later or self._has_failed:
+                return None
+            self._fits, self._to_gather = self._later.popleft()
+        return []
 
     def notify(self, *, has_failed: bool = False) -> None:
         """Look at the gathered fits again, or stop waiting for them after a failure."""
@@ -272,6 +310,8 @@ class FitsOnBlocks:
         self._to_gather.extend(list(group) for _, group in groupby(gathered, self._key))
         following = self._fits if self._context.seconds_left is not None else fits
         self._fits = deque(fit for fit in following if fit not in needing)
+        if self._is_race:
+            self._divide_by_split()
         for number in {fit.job for fit in self._pipelines}:
             job = self._requests.jobs[number]
             rows = as_indexable(job.X), as_indexable(job.y)
@@ -284,6 +324,16 @@ class FitsOnBlocks:
             n_rows = len(as_indexable(job.X))
             train = {fold: in_order(job.folds[fold][0], n_rows) for fold, _ in pipelines}
             steps.fit(pipelines, train)
+
+    def _divide_by_split(self) -> None:
+        """Put off the fits of all splits but the first."""
+        splits: dict[int, _Split] = {}
+        for fit in self._fits:
+            splits.setdefault(fit.fold, _Split(deque(), deque())).fits.append(fit)
+        for fits in self._to_gather:
+            splits.setdefault(fits[0].fold, _Split(deque(), deque())).to_gather.append(fits)
+        self._later.extend(splits[fold] for fold in sorted(splits))
+        self._fits, self._to_gather = self._later.popleft()
 
     def _divided(self, fit: FitRequest) -> DividedPipeline | None:
         """Return the pipeline of a fit in two; None where it is fitted as a whole."""

@@ -6,7 +6,6 @@ import contextvars
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -27,6 +26,7 @@ from skfleet._joblib import (
 from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._dispatch._claims import BatchClaims, FitClaims
 from skfleet.model_selection._dispatch._fit_memory import plan_fits
+from skfleet.model_selection._dispatch._fit_queues import CandidateQueue, FitQueue, SplitQueue
 from skfleet.model_selection._dispatch._fit_tasks import FitReply, run_fit_batch
 from skfleet.model_selection._dispatch._fit_times import FitGroup, group_in_flight, mark_begun
 from skfleet.model_selection._dispatch._memory import MemoryPlan
@@ -40,6 +40,7 @@ from skfleet.model_selection._dispatch._scheduler import (
     FitScheduler,
 )
 from skfleet.model_selection._dispatch._search_context import SearchContext
+from skfleet.model_selection._racing._race import Race
 from skfleet.model_selection._records._evaluations import LaterIteration
 
 # Seconds between two counts of the slots of the fleet.
@@ -50,7 +51,8 @@ class FitsOnWorkers:
     """Fits that wait for workers, and the batches in flight, at most ``limit`` of them.
 
     ``slot_addresses`` returns, for a device, the address of a worker for each fit that the fleet
-    can run at once. ``later`` are iterations that follow. ``on_done`` is called with each batch
+    can run at once. ``later`` are iterations that follow. In a ``race`` fits begin split by split,
+    and those of candidates that it drops can be removed. ``on_done`` is called with each batch
     that is done, and ``rebalanced`` where fits of a slow one wait again.
     """
 
@@ -64,6 +66,7 @@ class FitsOnWorkers:
         limit: int | None,
         slot_addresses: Callable[[str], Sequence[str]],
         later: Sequence[LaterIteration],
+        race: Race | None,
         on_done: Callable[[FitBatch, BatchResult], object],
         rebalanced: Callable[[], object],
     ) -> None:
@@ -72,10 +75,15 @@ class FitsOnWorkers:
         self._on_done, self._rebalanced = on_done, rebalanced
         self._slot_addresses, self._counted_at = slot_addresses, time.monotonic()
         self._schedulers = DeviceSchedulers(self._new_scheduler)
-        self._deferred: deque[FitRequest] = deque()
+        self._race = race
+        self._deferred: FitQueue = (
+            CandidateQueue(lambda fit: fit.call.options.get("parameters"))
+            if race is None
+            else SplitQueue(race, lambda fit: fit.place.candidate)
+        )
         self._in_flight: dict[FitBatch, None] = {}  # in the order in which they were sent
         self._claims, self._batch_numbers = FitClaims(), count()
-        self.n_sent = 0
+        self.n_sent = self.n_returned = 0
         self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
         self._is_memory_planned = False
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
@@ -111,11 +119,11 @@ class FitsOnWorkers:
     def offer(self, fit: FitRequest) -> bool:
         """Take any fit."""
         scheduler = self._schedulers.of(fit)  # counts the slots, with the first fit for a device
-        if self._context.seconds_left is None or fit.has_shared_fit:
-            scheduler.add([fit])
+        has_budget = self._context.seconds_left is not None
+        if self._race is not None or (has_budget and not fit.has_shared_fit):
+            self._deferred.add(fit)
         else:
-            # Candidate by candidate, so that few are incomplete when the time is over.
-            self._deferred.append(fit)
+            scheduler.add([fit])
         return True
 
     def run(self) -> None:
@@ -136,9 +144,11 @@ class FitsOnWorkers:
 
     def clear(self) -> list[FitRequest]:
         """Remove the fits that wait, and return them."""
-        waiting = [*self._schedulers.clear(), *self._deferred]
-        self._deferred.clear()
-        return waiting
+        return [*self._schedulers.clear(), *self._deferred.remove(lambda _: True)]
+
+    def remove(self, is_removed: Callable[[FitRequest], bool]) -> list[FitRequest]:
+        """Remove some of the fits that wait, and return them."""
+        return [*self._schedulers.remove(is_removed), *self._deferred.remove(is_removed)]
 
     # -- batches -----------------------------------------------------------------------------------
 
@@ -168,6 +178,7 @@ class FitsOnWorkers:
         outcomes = []
         for fit, reply in pairs:
             scheduler.record_duration(fit, reply.seconds, reply.shared_seconds)
+            self._deferred.record(fit, reply.seconds - reply.shared_seconds)
             outcomes.append(self._outcome(fit, reply, result, worker))
         # After a failure nothing new begins; else fits that the batch returned do.
         if not result.ok:
@@ -175,6 +186,7 @@ class FitsOnWorkers:
         else:
             returned = batch.fits[len(replies) :]
             self._schedulers.add(fit for fit in returned if fit not in batch.stolen)
+            self.n_returned += len(returned)
         return outcomes
 
     def _outcome(
@@ -194,9 +206,8 @@ class FitsOnWorkers:
     def _next_batch(self) -> tuple[FitBatch, SearchJob] | None:
         """Return the next batch with its job, or None."""
         with self._lock:
-            while (fit := self._schedulers.first_startable(self._deferred)) is not None:
-                self._deferred.remove(fit)
-                self._schedulers.add([fit])
+            for device, scheduler in self._schedulers:
+                self._deferred.feed(device, scheduler)
             batch = self._schedulers.next_batch()
             if batch is None:
                 return None
@@ -258,7 +269,12 @@ class FitsOnWorkers:
         addresses = self._addresses(device)
         self._initial_workers[device] = iter(addresses)
         has_deadline = self._context.seconds_left is not None
-        return FitScheduler(self.bounded(len(addresses)), self._limit, has_deadline=has_deadline)
+        return FitScheduler(
+            self.bounded(len(addresses)),
+            self._limit,
+            has_deadline=has_deadline,
+            is_race=self._race is not None,
+        )
 
     def _addresses(self, device: str) -> Sequence[str]:
         """Return the worker of each slot for fits on a device that may be in use."""

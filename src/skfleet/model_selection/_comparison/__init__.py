@@ -1,0 +1,1 @@
+"""Comparison of models on the same splits."""

@@ -1,0 +1,1 @@
+"""Racing over the splits of a search."""

@@ -1,0 +1,1 @@
+"""Samplers: where the candidates of a search come from."""

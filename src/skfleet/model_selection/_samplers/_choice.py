@@ -1,0 +1,102 @@
+"""Choice of a sampler: by name, one of Optuna, or the user's own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from skfleet._optional_dependencies import check_extra
+from skfleet._validation import check_option
+from skfleet.model_selection._samplers._draws import DRAWS
+from skfleet.model_selection._samplers._optuna_source import PastScore, is_reproducible
+from skfleet.model_selection._samplers._parameter_space import ParameterSpace
+
+logger = logging.getLogger("skfleet.model_selection")
+
+SAMPLERS = (*DRAWS, "tpe", "auto")
+
+
+def choose_sampler(sampler: Any) -> Any:
+    """Return a sampler with "auto" resolved: TPE where Optuna is installed, else random."""
+    if not (isinstance(sampler, str) and sampler == "auto"):
+        return sampler
+    is_installed = find_spec("optuna") is not None
+    choice = "tpe" if is_installed else "random"
+    text = 'sampler="auto" is "%s", as Optuna is %sinstalled'
+    logger.info(text, choice, "" if is_installed else "not ")
+    return choice
+
+
+def has_model(sampler: Any) -> bool:
+    """Return whether a sampler chooses by the scores so far: "tpe", or one of Optuna's objects."""
+    if isinstance(sampler, str):
+        return sampler == "tpe"
+    if "optuna" not in sys.modules:  # which only made such an object if it is
+        return False
+    from optuna.samplers import BaseSampler
+
+    return isinstance(sampler, BaseSampler)
+
+
+def check_sampler(search: Any, parameters: Any) -> None:
+    """Raise for a sampler that is none, or that cannot choose among these parameters."""
+    sampler, past_results = search.sampler, search.past_results
+    choice = choose_sampler(sampler)
+    if has_model(choice):
+        check_extra(f"sampler={sampler!r}", "optuna", "optuna")
+        ParameterSpace(parameters)
+        if search.checkpoint is not None:
+            _check_reproducible(choice, parameters)
+        return
+    if past_results is not None:
+        raise ValueError(
+            'past_results must be used with sampler="tpe" or a sampler of Optuna, which learn from '
+            f"them. Got sampler={sampler!r} instead."
+        )
+    if isinstance(choice, str) or not all(hasattr(choice, name) for name in ("ask", "tell")):
+        check_option("sampler", choice, SAMPLERS)
+    elif search.points_to_evaluate is not None:
+        raise ValueError(
+            "points_to_evaluate must not be given with a sampler of your own. Got both. Let the "
+            "sampler ask for them."
+        )
+
+
+def _check_reproducible(sampler: Any, parameters: Any) -> None:
+    """Raise for a sampler that would choose other candidates when the search goes on."""
+    if not isinstance(sampler, str) and not is_reproducible(parameters, sampler):
+        raise ValueError(
+            "sampler must have a seed with a checkpoint, to choose the same candidates again. Got "
+            f"{type(sampler).__name__} without one instead. Give it a seed."
+        )
+
+
+def past_scores(past_results: Any, metric: str, n_calls: int) -> list[PastScore]:
+    """Return the scores in the ``cv_results_`` of earlier searches.
+
+    Where there is no column of budgets, candidates count as if they had had ``n_calls`` calls.
+    """
+    if past_results is None:
+        return []
+    tables = [past_results] if isinstance(past_results, Mapping) else list(past_results)
+    return [score for table in tables for score in _scores_in(table, metric, n_calls)]
+
+
+def _scores_in(
+    results: Mapping[str, Sequence[Any]], metric: str, n_calls: int
+) -> Iterator[PastScore]:
+    column = f"mean_test_{metric}"
+    if "params" not in results or column not in results:
+        raise ValueError(
+            f"past_results must be cv_results_ with params and {column}, or a list of such. Got "
+            f"{sorted(map(str, results))} instead. Score the earlier search by the same metric."
+        )
+    budgets = results.get("budget", [n_calls] * len(results["params"]))
+    for params, score, budget in zip(results["params"], results[column], budgets, strict=True):
+        if not np.isnan(score):
+            yield PastScore(params, float(score), int(budget))
