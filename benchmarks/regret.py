@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 GRID = np.arange(1, 51)
 AT = (10, 20, 50)
+DRAWN = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40, 45, 50)
 N_BOOTSTRAP = 2000
 
 
@@ -48,6 +49,9 @@ class Chart(NamedTuple):
     axis: str
     scenario: str
     n_workers: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} over {self.axis}, {self.scenario}, {self.n_workers} workers"
 
 
 CHARTS = [("seen", "evaluations"), ("seen", "seconds"), ("trained", "evaluations")]
@@ -125,38 +129,29 @@ def _rounded(values: Sequence[float]) -> list[float]:
     return [round(float(value), 4) for value in values]
 
 
-def _row(draws: np.ndarray, **row: Any) -> dict[str, Any]:
-    """Return a row with the interval of 95 % of draws of shape (draws, points)."""
+def _interval(draws: np.ndarray) -> dict[str, list[float]]:
+    """Return the interval of 95 % of draws of shape (draws, points)."""
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    return row | {"low": _rounded(low), "high": _rounded(high)}
+    return {"low": _rounded(low), "high": _rounded(high)}
 
 
 def summaries(
-    table: Mapping[Chart, Mapping[str, np.ndarray]], ratios: Sequence[tuple[str, str]]
-) -> Iterator[dict[str, Any]]:
-    """Yield the mean of each method at the points `AT`, and the ratios of two, with intervals."""
-    places = np.array(AT) - 1
-    for chart, arrays in table.items():
-        bootstrap = _Bootstrap(*next(iter(arrays.values())).shape[:2])
-        values = {method: array[:, :, places] for method, array in arrays.items()}
-        draws = {method: bootstrap.means(value) for method, value in values.items()}
-        means = {method: value.mean(axis=(0, 1)) for method, value in values.items()}
-        for method, mean in means.items():
-            row = {"method": method, "mean": _rounded(mean)}
-            yield _row(draws[method], **chart._asdict(), **row)
-        for method, base in ratios:
-            if method in means and base in means:
-                with np.errstate(divide="ignore", invalid="ignore"):  # few tasks, all at their best
-                    ratio, drawn = means[method] / means[base], draws[method] / draws[base]
-                row = {"method": method, "base": base, "ratio": _rounded(ratio)}
-                yield _row(drawn, **chart._asdict(), **row)
+    arrays: Mapping[str, np.ndarray], ratios: Sequence[tuple[str, str]]
+) -> dict[str, dict[str, list[float]]]:
+    """Return the mean of each method at the points `AT`, and the ratios of two, with intervals."""
+    bootstrap = _Bootstrap(*next(iter(arrays.values())).shape[:2])
+    values = {method: array[:, :, np.array(AT) - 1] for method, array in arrays.items()}
+    draws = {method: bootstrap.means(value) for method, value in values.items()}
+    means = {method: value.mean(axis=(0, 1)) for method, value in values.items()}
+    rows = {name: {"mean": _rounded(means[name])} | _interval(draws[name]) for name in means}
+    for method, base in ratios:
+        with np.errstate(divide="ignore", invalid="ignore"):  # few tasks, all at their best
+            ratio, drawn = means[method] / means[base], draws[method] / draws[base]
+        rows[f"{method} / {base}"] = {"ratio": _rounded(ratio)} | _interval(drawn)
+    return rows
 
 
-def curves(table: Mapping[Chart, Mapping[str, np.ndarray]], scenario: str) -> list[dict[str, Any]]:
-    """Return the mean curve of each method over all tasks and seeds."""
-    return [
-        {**chart._asdict(), "method": method, "mean": array.mean(axis=(0, 1)).round(4).tolist()}
-        for chart, arrays in table.items()
-        if chart.kind == "seen" and chart.scenario == scenario
-        for method, array in arrays.items()
-    ]
+def curves(arrays: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
+    """Return the mean of each method at the points `DRAWN`."""
+    places = np.array(DRAWN) - 1
+    return {name: _rounded(array.mean(axis=(0, 1))[places]) for name, array in arrays.items()}

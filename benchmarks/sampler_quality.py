@@ -21,19 +21,17 @@ second call goes on where the first one was.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
-from itertools import groupby, product
-from operator import itemgetter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
-from regret import AT, GRID, Key, Reference, Trace, curves, regrets, summaries
+import results_file
+from regret import AT, DRAWN, Chart, Key, Reference, Trace, curves, regrets, summaries
 from surrogates import TASKS, ImaginedEstimator, check_reading, sample
 
 from skfleet.model_selection._adaptive._schedules import (
@@ -50,6 +48,13 @@ from skfleet.model_selection._samplers._candidate_source import CandidateSource
 from skfleet.model_selection._samplers._draws import candidates_of
 from skfleet.model_selection._samplers._optuna_source import OptunaSource
 
+COMMAND = "python benchmarks/sampler_quality.py --data FOLDER --json FILE"
+NOTE = (
+    "regret: 0 is the best known score of a task, 1 the mean of random candidates; seen: of the "
+    "best score so far, trained: of the same candidate after all calls; mean over tasks and seeds at so "
+    "many full evaluations (seconds: at the time in which all workers make as many, of random "
+    "candidates), with the interval of 95 %. ask_milliseconds: of CPU, after so many scores."
+)
 BUDGET, ETA = 50, 3
 WORKERS = (1, 16)
 QUICK_TASKS = {"lcbench": 2, "rbv2_xgboost": 1}
@@ -305,7 +310,9 @@ def check_same_candidates(data: str, n_workers: int, seeds: Iterable[int]) -> No
                 assert math.isclose(value, theirs[name], rel_tol=1e-6), (seed, name, ours, theirs)
 
 
-def ask_cost(numbers: Sequence[int] = (100, 1000), n_timed: int = 20) -> list[dict[str, Any]]:
+def ask_cost(
+    numbers: Sequence[int] = (100, 1000), n_timed: int = 20
+) -> dict[str, dict[int, float]]:
     """Return the CPU milliseconds of an ask after so many scores, next to Optuna's own loop."""
     parameters = ImaginedEstimator("", "lcbench", "").parameters
     sources = {
@@ -313,7 +320,7 @@ def ask_cost(numbers: Sequence[int] = (100, 1000), n_timed: int = 20) -> list[di
         'sampler="tpe"': model_source(parameters, 0, has_rungs=False),
         'sampler="tpe", a model per rung': model_source(parameters, 0, has_rungs=True),
     }
-    rows = []
+    costs = {}
     for name, source in sources.items():
         rng, times = np.random.default_rng(0), []
         for number in range(max(numbers) + n_timed):
@@ -322,27 +329,18 @@ def ask_cost(numbers: Sequence[int] = (100, 1000), n_timed: int = 20) -> list[di
             params = source.ask(order, {})
             times.append(1000 * (time.process_time() - began))
             source.tell(order, params, rng.random())
-        rows += [
-            {"source": name, "n_scores": n, "milliseconds": round(float(np.median(part)), 2)}
-            for n in numbers
-            for part in [times[n : n + n_timed]]
-        ]
-    return rows
+        costs[name] = {n: round(float(np.median(times[n : n + n_timed])), 2) for n in numbers}
+    return costs
 
 
-def print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the mean regrets and the ratios of each chart."""
-    for key, chart in groupby(rows, key=itemgetter("kind", "axis", "scenario", "n_workers")):
-        kind, axis, scenario, n_workers = key
-        if scenario != "all" and (kind, axis) != ("seen", "evaluations"):
-            continue
-        print(f"\n{scenario}: regret ({kind}) over {axis}, {n_workers} workers")
-        print(f"{'':22s}" + "".join(f"{f'at {at}':>24s}" for at in AT))
-        for row in chart:
-            label = f"{row['method']} / {row['base']}" if "base" in row else row["method"]
-            cells = zip(row.get("mean") or row["ratio"], row["low"], row["high"], strict=True)
-            texts = [f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in cells]
-            print(f"{label:22s}" + "".join(f"{text:>24s}" for text in texts))
+def print_table(chart: Chart, rows: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Print the mean regrets and the ratios of a chart."""
+    print(f"\nregret: {chart}")
+    print(f"{'':22s}" + "".join(f"{f'at {at}':>24s}" for at in AT))
+    for name, row in rows.items():
+        cells = zip(row.get("mean") or row["ratio"], row["low"], row["high"], strict=True)
+        texts = [f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in cells]
+        print(f"{name:22s}" + "".join(f"{text:>24s}" for text in texts))
 
 
 def main() -> None:
@@ -350,12 +348,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, help="folder of the surrogates")
     parser.add_argument("--quick", action="store_true", help="few tasks and seeds")
-    parser.add_argument("--json", help="file for the figures")
+    parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--cache", help="folder for the runs; empty it after a change")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     began = time.perf_counter()
+    content = results_file.heading(COMMAND, NOTE, ["optuna", "onnxruntime"])
     for text in check_reading(options.data):
         print(text)
     tasks = [
@@ -379,40 +378,25 @@ def main() -> None:
     n_sample = N_QUICK_SAMPLE if options.quick else N_SAMPLE
     references = {(task.scenario, task.task): reference(task, n_sample) for task in tasks}
     table = regrets({key: trace for (key, _), trace in zip(keys, traces, strict=True)}, references)
-    rows = list(summaries(table, RATIOS))
-    print_tables(rows)
+    rows = {}
+    for chart, arrays in table.items():
+        if chart.scenario == "all" or chart[:2] == ("seen", "evaluations"):
+            rows[chart] = summaries(arrays, RATIOS)
+            print_table(chart, rows[chart])
     costs = ask_cost((100,)) if options.quick else ask_cost()
-    for cost in costs:
-        print(
-            "{source:35s} {n_scores:5d} scores: {milliseconds:6.2f} ms of CPU an ask".format(**cost)
-        )
-    minutes = (time.perf_counter() - began) / 60
-    print(f"{minutes:.1f} minutes")
+    for source, cost in costs.items():
+        print(f"CPU milliseconds of an ask after so many scores, {source}: {cost}")
+    print(f"{(time.perf_counter() - began) / 60:.1f} minutes")
     if options.json:
-        content = {
-            "versions": {
-                name: version(name) for name in ("scikit-fleet", "optuna", "scikit-learn")
-            },
-            "tasks": {name: sum(t.scenario == name for t in tasks) for name in TASKS},
-            "seeds": len(seeds),
-            "budget": BUDGET,
-            "grid": GRID.tolist(),
-            "ask_cost": costs,
-            "rows": rows,
-            "curves": curves(table, "all"),
-        }
-        write_json(options.json, content)
-
-
-def write_json(path: str, content: Mapping[str, Any]) -> None:
-    """Write the figures, a line for each row of a list."""
-    parts = []
-    for name, value in content.items():
-        text = json.dumps(value)
-        if isinstance(value, list) and isinstance(value[0], dict):
-            text = "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
-        parts.append(f"{json.dumps(name)}: {text}")
-    Path(path).write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+        curves_of = {axis: {} for axis in ("evaluations", "seconds")}
+        for chart, arrays in table.items():
+            if chart.scenario == "all" and chart.kind == "seen":
+                curves_of[chart.axis][chart.n_workers] = curves(arrays)
+        content["tasks"] = {name: sum(t.scenario == name for t in tasks) for name in TASKS}
+        content |= {"seeds": len(seeds), "budget": BUDGET, "at": AT}
+        content["regret"] = {str(chart): row for chart, row in rows.items()}
+        content |= {"grid": DRAWN, "curves": curves_of, "ask_milliseconds": costs}
+        results_file.write(options.json, content)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,12 @@ LINES = {
     "asha_tpe": ("ASHA with TPE", ORANGE, "-"),
 }
 content = load("samplers-2026-11-28.json")
-curves = [row for row in content["curves"] if row["axis"] == "evaluations"]
+curves = content["curves"]["evaluations"]
 plt.rcParams["font.size"] = 10
 figure, axes = plt.subplots(1, 2, figsize=(7.0, 4.0), sharey=True)
 for axis, n_workers in zip(axes, (1, 16), strict=True):
-    chosen = {row["method"]: row["mean"] for row in curves if row["n_workers"] == n_workers}
     for method, (label, color, dash) in LINES.items():
-        axis.plot(content["grid"], chosen[method], dash, color=color, label=label)
+        axis.plot(content["grid"], curves[str(n_workers)][method], dash, color=color, label=label)
     axis.set(xlabel="full evaluations", yscale="log", xlim=(1, content["budget"]))
     axis.set_title("1 worker" if n_workers == 1 else f"{n_workers} workers", fontsize=10)
     axis.grid(color="#e5e5e5", which="both")
