@@ -51,9 +51,9 @@ from skfleet.model_selection._samplers._optuna_source import OptunaSource
 COMMAND = "python benchmarks/sampler_quality.py --data FOLDER --json FILE"
 NOTE = (
     "regret: 0 is the best known score of a task, 1 the mean of random candidates; seen: of the "
-    "best score so far, trained: of the same candidate after all calls; mean over tasks and seeds at so "
-    "many full evaluations (seconds: at the time in which all workers make as many, of random "
-    "candidates), with the interval of 95 %. ask_milliseconds: of CPU, after so many scores."
+    "best score so far, trained: of the same candidate after all calls. Means over tasks and seeds "
+    "after so many full evaluations, with intervals of 95 %. Over seconds: at the time in which "
+    "workers make as many of random ones. ask_milliseconds: of CPU, after so many scores."
 )
 BUDGET, ETA = 50, 3
 WORKERS = (1, 16)
