@@ -131,7 +131,7 @@ def test_pipelines_and_conditional_spaces(on_cluster):
         ({"sampler": "bayesian"}, ValueError, "sampler must be"),
         ({"sampler": "random", "past_results": {}}, ValueError, "past_results must be used with"),
         ({"checkpoint": "somewhere", "random_state": None}, ValueError, "random_state must be a"),
-        ({"space": {"C": object()}}, TypeError, "C must be a list or a distribution"),
+        ({"space": {"C": object()}}, TypeError, "C must be a list, or a distribution"),
     ],
 )
 def test_bad_parameters(params, error, message, on_cluster):
