@@ -145,8 +145,8 @@ def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> bool:
     n_compared = 0  # candidates up to the last complete evaluation
     race = evaluations[0].race.result() if evaluations and evaluations[0].race else None
     raced: list[int] = []  # their numbers in the race
-    made = (fit for e in evaluations for fit in e.results.values() if fit["fit_error"] is None)
-    stand_in = None if race is None else next(made, None)
+    successes = (fit for e in evaluations for fit in e.results.values() if fit["fit_error"] is None)
+    stand_in = None if race is None else next(successes, None)
     for evaluation in evaluations:
         complete = evaluation.complete if race is None else evaluation.raced(race)
         raced += [evaluation.n_earlier + n for n in complete]
