@@ -10,6 +10,7 @@ import gc
 import time
 
 import numpy as np
+from scipy.stats import uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet import Fleet
@@ -44,8 +45,10 @@ def search(name: str, seconds: float) -> HyperbandSearchCV | SuccessiveHalvingSe
     common = {"random_state": 0, "n_jobs": None}
     estimator = Sleeper(seconds=seconds)
     parameters = {"quality": list(np.linspace(0, 1, 200))}
-    if name == "hyperband":
-        return HyperbandSearchCV(estimator, parameters, max_iter=27, **common)
+    if name.startswith("hyperband"):
+        sampler = name.partition(", ")[2] or "random"
+        parameters = {"quality": uniform(0, 1)} if sampler == "tpe" else parameters
+        return HyperbandSearchCV(estimator, parameters, max_iter=27, sampler=sampler, **common)
     return SuccessiveHalvingSearchCV(
         estimator, parameters, n_initial_parameters=27, max_iter=27, **common
     )
@@ -80,7 +83,7 @@ def measure(name: str, seconds: float, *, repeats: int = 3) -> tuple[float, floa
 class Overhead:
     """The share of the ideal, and milliseconds per call that does nothing."""
 
-    params = (["hyperband", "halving"], [0.0, 0.02, 0.1])
+    params = (["hyperband", "hyperband, tpe", "halving"], [0.0, 0.02, 0.1])
     param_names = ("search", "seconds")
     timeout = 300
 
@@ -126,15 +129,15 @@ def print_scaling() -> None:
 
 def main() -> None:
     """Print the shares as a table."""
-    print("search     call    took    ideal   share   per call")
+    print("search          call    took    ideal   share   per call")
     with Fleet(n_workers=2):
         measure("hyperband", 0.0, repeats=1)  # what is imported on workers is imported now
-        for name in ("hyperband", "halving"):
+        for name in Overhead.params[0]:
             for seconds in (0.0, 0.02, 0.1):
                 took, best, n_calls = measure(name, seconds)
                 share = f"{100 * best / took:5.1f} %" if seconds else "      -"
                 print(
-                    f"{name:10s} {1000 * seconds:3.0f} ms {took:6.3f} s {best:6.3f} s "
+                    f"{name:15s} {1000 * seconds:3.0f} ms {took:6.3f} s {best:6.3f} s "
                     f"{share}   {1000 * (took - best) / n_calls:.2f} ms",
                     flush=True,
                 )

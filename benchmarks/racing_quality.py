@@ -2,7 +2,8 @@
 
 100 random pairs of rows and a grid, of several kinds of models, are scored in full once for each
 number of splits. The decisions of `racing` are then replayed on these tables, split by split, as
-one slot would make them; more slots begin some fits that a decision would have prevented.
+one slot would make them. More slots begin some fits that a decision would have prevented: how many
+is simulated.
 
 `python benchmarks/racing_quality.py --tables FOLDER [--data FOLDER] [--json FILE]` scores what the
 folder of tables does not have yet, in about ten minutes of one core, and prints the figures. The
@@ -13,6 +14,7 @@ all pairs are of scikit-learn's own rows.
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import warnings
 from collections.abc import Callable, Iterator
@@ -44,10 +46,13 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from skfleet.model_selection._dispatch._fit_queues import SplitQueue
+from skfleet.model_selection._dispatch._scheduler import FitBatch, FitScheduler, PlannedFit
 from skfleet.model_selection._racing._race import RULES, Race, RaceResult
 
 N_PAIRS = 100
 N_SPLITS = (10, 5)
+N_SLOTS = (1, 4, 16)
 MAX_ROWS = 1000
 _ADULT = """
 age workclass fnlwgt education education-num marital-status occupation relationship race sex
@@ -94,7 +99,11 @@ MODELS = {
         {"model__C": _POWERS, "model__gamma": _POWERS, "model__kernel": ["rbf", "sigmoid"]},
         max_rows=500,
     ),
-    "tree": Model(DecisionTreeClassifier, DecisionTreeRegressor, _TREE),
+    "tree": Model(
+        lambda: DecisionTreeClassifier(random_state=0),
+        lambda: DecisionTreeRegressor(random_state=0),
+        _TREE,
+    ),
     "forest": Model(
         lambda: RandomForestClassifier(random_state=0),
         lambda: RandomForestRegressor(random_state=0),
@@ -151,7 +160,9 @@ MODELS = {
 }
 TEXT_MODELS = {
     "text logistic": Model(
-        lambda: make_pipeline(TfidfVectorizer(), LogisticRegression(solver="liblinear")),
+        lambda: make_pipeline(
+            TfidfVectorizer(), LogisticRegression(solver="liblinear", random_state=0)
+        ),
         None,
         {
             "tfidfvectorizer__min_df": [1, 2, 5],
@@ -280,6 +291,36 @@ def raced(rule: str, scores: np.ndarray) -> RaceResult:
     return race.result()
 
 
+def begun(rule: str, scores: np.ndarray, seconds: np.ndarray, n_slots: int) -> float:
+    """Return the share of fits that slots begin in a race, which do not wait for decisions."""
+    n_candidates, n_splits = scores.shape
+    race, scheduler = Race(rule, n_splits), FitScheduler(n_slots, is_race=True)
+    race.add(n_candidates)
+    queue = SplitQueue(race, lambda fit: fit.candidate)
+    for candidate in range(n_candidates):
+        for split in range(n_splits):
+            queue.add(PlannedFit(0, split, candidate))
+    running: list[tuple[float, int, FitBatch]] = []
+    now, n_begun, n_batches = 0.0, 0, 0
+    while True:
+        queue.feed("cpu", scheduler)
+        while (batch := scheduler.next_batch()) is not None:
+            length = sum(seconds[fit.candidate, fit.fold] for fit in batch.fits)
+            heapq.heappush(running, (now + length, n_batches, batch))
+            n_batches, n_begun = n_batches + 1, n_begun + len(batch.fits)
+            queue.feed("cpu", scheduler)
+        if not running:
+            return n_begun / scores.size
+        now, _, batch = heapq.heappop(running)
+        for fit in batch.fits:
+            own = seconds[fit.candidate, fit.fold]
+            scheduler.record_duration(fit, own, 0.0)
+            race.record(fit.candidate, fit.fold, scores[fit.candidate, fit.fold])
+        scheduler.batch_done([seconds[fit.candidate, fit.fold] for fit in batch.fits])
+        for place in (scheduler, queue):
+            place.remove(lambda fit: fit.candidate in race.drops)
+
+
 def comparison(rule: str, n_splits: int, every: list[dict[str, Any]]) -> dict[str, Any]:
     """Return how a race compares with the full search, over all pairs."""
     rows = []
@@ -299,6 +340,7 @@ def comparison(rule: str, n_splits: int, every: list[dict[str, Any]]) -> dict[st
                 "within_error": means[choice] >= means[best] - error,
                 "fits_saved": 1 - was_made.mean(),
                 "seconds_saved": 1 - (seconds * was_made).sum() / seconds.sum(),
+                **{f"saved_{n}": 1 - begun(rule, scores, seconds, n) for n in N_SLOTS},
             }
         )
     frame = pd.DataFrame(rows)
@@ -310,6 +352,9 @@ def comparison(rule: str, n_splits: int, every: list[dict[str, Any]]) -> dict[st
         "within_error": round(float(frame["within_error"].mean()), 3),
         "median_fits_saved": round(float(frame["fits_saved"].median()), 3),
         "median_seconds_saved": round(float(frame["seconds_saved"].median()), 3),
+        "median_fits_saved_by_slots": {
+            str(n): round(float(frame[f"saved_{n}"].median()), 3) for n in N_SLOTS
+        },
         "quartiles_fits_saved": frame["fits_saved"].quantile([0.25, 0.75]).round(3).tolist(),
         "fits_saved_by_model": {
             str(model): round(float(value), 3)
@@ -338,6 +383,7 @@ def main() -> None:
     print(pd.DataFrame(figures)[columns].to_string(index=False))
     for figure in figures:
         print(f"{figure['racing']}, cv={figure['cv']}: missed {figure['misses']}")
+        print(f"  median saving of fits by slots {figure['median_fits_saved_by_slots']}")
     if options.json is not None:
         record = {"data": "all" if data else "bundled", "versions": versions(), "races": figures}
         options.json.write_text(json.dumps(record, indent=1) + "\n")

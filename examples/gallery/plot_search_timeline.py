@@ -22,7 +22,7 @@ and whether a few slow candidates take most of the time.
 # ``if __name__ == "__main__":``. On your own data, leave out the arguments, and put that line in:
 # :class:`~skfleet.Fleet` then starts a worker process for each core.
 import matplotlib.pyplot as plt
-from distributed import get_worker
+import pandas as pd
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
@@ -39,23 +39,7 @@ grid = {
     "svc__gamma": [0.001, 0.01, 0.1],
     "svc__C": [1, 10],
 }
-
-# %%
-# The timeline of a search knows workers and times, but not candidates. To find out which candidate
-# each fit belonged to, this search is scored by a function of ours. It computes the usual accuracy,
-# and notes the worker and the parameters. Workers on threads call this very function; worker
-# processes would call a copy, whose notes stay in their process.
-notes = []
-
-
-def noted_accuracy(fitted, X, y):
-    """Return the accuracy, and note which candidate was scored on which worker."""
-    score = fitted.score(X, y)
-    notes.append((get_worker().address, fitted.get_params()))
-    return score
-
-
-search = GridSearchCV(model, grid, cv=3, scoring=noted_accuracy)
+search = GridSearchCV(model, grid, cv=3)
 with Fleet(n_workers=2, threads_per_worker=1, processes=False):
     search.fit(X, y)
 
@@ -64,8 +48,8 @@ for name, value in search.best_params_.items():
     print(f"    {name} = {value}")
 
 # %%
-# The picture that every search can draw
-# --------------------------------------
+# The picture that a grid search draws
+# ------------------------------------
 #
 # ``search.plot()`` draws two pictures. On the left is the mean score over the parameter with the
 # most values. There is a line for each combination of the other parameters, and the bars are the
@@ -81,25 +65,23 @@ plt.show()
 # The timeline, with the candidates
 # ---------------------------------
 #
-# ``timeline_`` is a DataFrame with a row for each fit. Its columns are the ``worker``, and
-# ``begin`` and ``end`` in seconds since the search began. These times include the scoring.
+# ``timeline_`` is a DataFrame with a row for each fit. Its columns are the ``worker``, ``begin``
+# and ``end`` in seconds since the search began, the ``candidate`` and the ``split``. These times
+# include the scoring.
 timeline = search.timeline_.sort_values(["worker", "begin"], ignore_index=True)
 print(timeline[["begin", "end"]].describe().loc[["count", "min", "max"]].round(2))
 
 # %%
-# Each worker has one thread, so it makes one fit at a time. Its notes are therefore in the order of
-# its rows in the timeline, and each row gets the parameters of its candidate. Blue and orange are
-# the two numbers of components, light and dark the two values of ``C``.
-for worker, rows in timeline.groupby("worker"):
-    params = [params for address, params in notes if address == worker]
-    timeline.loc[rows.index, "components"] = [p["pca__n_components"] for p in params]
-    timeline.loc[rows.index, "C"] = [p["svc__C"] for p in params]
+# The number of a candidate is its row in ``cv_results_``, so each fit gets the parameters of its
+# candidate. Blue and orange are the two numbers of components, light and dark the two values of
+# ``C``.
+timeline = timeline.join(pd.DataFrame(search.cv_results_["params"]), on="candidate")
 
 colors = {(8, 1): "#3499cd", (8, 10): "#1b5a7d", (32, 1): "#f79a3b", (32, 10): "#a85a12"}
 workers = sorted(set(timeline["worker"]))
 fig, ax = plt.subplots(figsize=(8, 2.8), layout="constrained")
 for (components, C), color in colors.items():
-    fits = timeline[(timeline["components"] == components) & (timeline["C"] == C)]
+    fits = timeline[(timeline["pca__n_components"] == components) & (timeline["svc__C"] == C)]
     ax.barh(
         [workers.index(worker) for worker in fits["worker"]],
         fits["end"] - fits["begin"],

@@ -81,7 +81,9 @@ def test_first_death_of_a_worker_with_a_task_is_reported():
     plugin.log_event("all", death)
     (report,) = logged
     assert report["task"] == "up_to_2_fits_of_SVC"
-    assert "its worker has ended. It is run again until 4 workers have" in report["error"]
+    assert (
+        "its worker has ended. It runs again, unless that has happened 4 times" in report["error"]
+    )
     plugin.log_event("all", death | {"expected": True})
     plugin.log_event("all", {"action": "add-worker"})
     scheduler.status = Status.closing

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from adaptive_cases import SPACE, Counter, halving, numbered, sgd
-from scipy.stats import loguniform, uniform
+from scipy.stats import loguniform, randint, uniform
 
 from skfleet.model_selection import HyperbandSearchCV
 
@@ -19,12 +19,14 @@ def test_even_samples(sampler, digits):
         "alpha": loguniform(1e-6, 1e-1),
         "l1_ratio": uniform(0, 1),
         "loss": ["hinge", "log_loss"],
+        "n_iter_no_change": randint(3, 9),
     }
     search = halving(parameters=space, sampler=sampler, n_initial_parameters=16).fit(*digits)
     drawn = pd.DataFrame(search.cv_results_["params"])
     assert min(drawn["loss"].value_counts()) >= 7
     counts = np.histogram(np.log10(drawn["alpha"].astype(float)), bins=5, range=(-6, -1))[0]
     assert counts.min() >= 2
+    assert {type(params["n_iter_no_change"]) for params in search.cv_results_["params"]} == {int}
     again = halving(parameters=space, sampler=sampler, n_initial_parameters=16).fit(*digits)
     assert again.cv_results_["params"] == search.cv_results_["params"]
 

@@ -131,7 +131,7 @@ def test_pipelines_and_conditional_spaces(on_cluster):
         ({"sampler": "bayesian"}, ValueError, "sampler must be"),
         ({"sampler": "random", "past_results": {}}, ValueError, "past_results must be used with"),
         ({"checkpoint": "somewhere", "random_state": None}, ValueError, "random_state must be a"),
-        ({"space": {"C": object()}}, TypeError, "C must be a list or a distribution"),
+        ({"space": {"C": object()}}, TypeError, "C must be a list, or a distribution"),
     ],
 )
 def test_bad_parameters(params, error, message, on_cluster):
@@ -189,6 +189,14 @@ def test_sampler_hears_of_candidates_that_a_race_drops(on_cluster, monkeypatch):
     assert heard == list(
         zip(n_folds, [n < 6 for n in n_folds], results["mean_test_score"], strict=True)
     )
+
+
+def test_progress_shows_the_best_of_all_batches(on_cluster, capsys):
+    points = [{"C": 1.0}, {"C": 1e-6}]
+    params = {"points_to_evaluate": points, "n_iter": 2, "verbose": 1}
+    bayes(SVC(), {"C": loguniform(1e-6, 1e2)}, **params).fit(X, Y)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "best 0.9" in last
 
 
 class Logged(ClassifierMixin, BaseEstimator):

@@ -275,3 +275,10 @@ def test_candidates_with_the_first_steps_of_the_last_one_come_next():
     n_changes = np.count_nonzero(np.diff(order))
     assert len(made) == 24
     assert n_changes < 8  # in their order: 11
+
+
+def test_candidates_that_take_about_as_long_keep_their_order():
+    seconds = np.random.default_rng(0).uniform(0.9, 1.1, 30)  # one fit is a batch
+    fits = grid(30, 2)
+    made = made_until(np.inf, fits, seconds, lambda fit: {"p": fit.candidate}, n_slots=1)
+    assert made == fits

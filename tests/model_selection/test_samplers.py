@@ -97,6 +97,7 @@ def test_ends_of_distributions_are_finite():
     low, high = (space.candidate_of({"x": u, "n": u}) for u in (0.0, 1.0))
     assert np.isfinite([low["x"], high["x"]]).all()
     assert (low["n"], high["n"]) == (3, 4)
+    assert type(low["n"]) is int  # of which SciPy returns a float
 
 
 def states(source, n_calls):
@@ -237,6 +238,7 @@ def test_past_results_start_an_adaptive_search(digits, on_cluster):
     ("params", "message"),
     [
         ({"sampler": "bayes"}, "sampler must be"),
+        ({"sampler": "tpe", "parameters": {"alpha": (1, 2, "log-uniform")}}, "alpha must be a"),
         ({"sampler": "tpe", "n_initial_parameters": "grid"}, "n_initial_parameters must be a"),
         ({"sampler": "tpe", "parameters": {"alpha": Odd()}}, "alpha must be a list or a"),
     ],

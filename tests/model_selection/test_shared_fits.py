@@ -80,7 +80,7 @@ def rows_for(kind):
 def assert_same_scores(search, data, *, rtol=0.0):
     """Compare a search with scikit-learn's own, which makes every fit by itself."""
     params = search.get_params(deep=False)
-    for own in ("share_fits", "checkpoint", "time_budget", "early_stopping"):
+    for own in ("share_fits", "checkpoint", "time_budget", "racing", "early_stopping"):
         params.pop(own, None)
     theirs = next(kind for kind in type(search).__mro__ if kind.__module__.startswith("sklearn"))
     with warnings.catch_warnings():

@@ -103,7 +103,7 @@ class _WorkerDeaths(SchedulerPlugin):
         names = {key_split(task.key) for task in tasks if task and task.suspicious == 1}
         n_deaths = self._scheduler.allowed_failures + 1
         for name in sorted(names):
-            text = f"its worker has ended. It is run again until {n_deaths} workers have"
+            text = f"its worker has ended. It runs again, unless that has happened {n_deaths} times"
             self._scheduler.log_event(TOPIC, {"task": name, "error": text})
 
 

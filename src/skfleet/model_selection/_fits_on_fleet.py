@@ -123,7 +123,7 @@ def fits_on_fleet(
             gathered_bytes=gathered_bytes(X, rows),
             may_gather=may_gather(estimator, scoring),
         )
-        run.expect(CandidateResults((), 0))
+        run.expect(CandidateResults((), 1))
         with (
             deduplicate_warnings(),
             run(),

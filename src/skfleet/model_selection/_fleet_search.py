@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self
@@ -181,8 +181,8 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                     super().fit(as_indexable(X), as_indexable(y), **rows)  # type: ignore[misc]
             except KeyboardInterrupt:
                 # Candidates that were scored on all splits are results too.
-                if set_results(self, run.evaluations):
-                    self._set_uses(run)
+                if numbers := set_results(self, run.evaluations):
+                    self._set_uses(run, numbers)
                     raise KeyboardInterrupt from None  # the traceback shows only where it waited
                 raise KeyboardInterrupt(
                     "no candidate had been scored on all splits, so the search has no results"
@@ -241,10 +241,13 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         # Code that compares all attributes of two searches compares results, not how fits ran.
         return [name for name in super().__dir__() if name not in RUN_ATTRIBUTES]
 
-    def _set_uses(self, run: SearchContext) -> None:
-        """Set the attributes on shared fits, workers and checkpoint."""
+    def _set_uses(self, run: SearchContext, numbers: Sequence[int] | None = None) -> None:
+        """Set the attributes on shared fits, workers and checkpoint.
+
+        After an interrupt the results have rows for the candidates of these numbers alone.
+        """
         self.shared_fits_ = run.sharing.uses()
-        self.timeline_ = timeline_of(run.timeline)
+        self.timeline_ = timeline_of(run.timeline, numbers)
         self.n_checkpoint_fits_ = run.n_checkpoint_fits
         for name in ("n_dropped_candidates_", "n_dropped_fits_"):  # of an earlier fit
             vars(self).pop(name, None)
@@ -369,6 +372,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
                 race=context.race,
                 metric=self.refit,
                 is_batch=self._in_batches,
+                n_earlier=sum(len(earlier.candidates) for earlier in context.evaluations),
             )
             context.expect(evaluation)
             rows = context.validation_rows

@@ -1,8 +1,8 @@
-"""Plots of a search: scores over parameters, and the timeline of fits per worker."""
+"""Plots of a search: scores over parameters and over time, and the timeline of fits per worker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +20,22 @@ class FitTime(NamedTuple):
     worker: str
     begin: float
     end: float
+    candidate: int
+    split: int
 
 
-def timeline_of(times: Iterable[FitTime]) -> pd.DataFrame:
-    """Return a row for each fit, for `timeline_`."""
+def timeline_of(times: Iterable[FitTime], numbers: Sequence[int] | None = None) -> pd.DataFrame:
+    """Return a row for each fit, for `timeline_`.
+
+    Where the results have the candidates of some ``numbers`` alone, candidates become their rows
+    there, and those without are -1.
+    """
     timeline = pd.DataFrame(list(times), columns=FitTime._fields)
-    return timeline.astype({"worker": object, "begin": float, "end": float})
+    timeline = timeline.astype({"worker": object, "begin": float, "end": float})
+    timeline = timeline.astype({"candidate": np.int64, "split": np.int64})
+    if numbers is not None:
+        timeline["candidate"] = pd.Index(numbers).get_indexer(pd.Index(timeline["candidate"]))
+    return timeline
 
 
 def pyplot_for(search: Any) -> Any:
@@ -41,18 +51,24 @@ def pyplot_for(search: Any) -> Any:
     return pyplot
 
 
-def plot_search(search: Any, scoring: str | None = None) -> Any:
-    """Draw the scores and the timeline of a fitted search, and return the two axes."""
-    pyplot = pyplot_for(search)
+def metric_of(search: Any, scoring: str | None) -> str:
+    """Return the metric to draw: by default that of `refit`, or the first."""
     prefix = "mean_test_"
     names = [key.removeprefix(prefix) for key in search.cv_results_ if key.startswith(prefix)]
     if scoring is None:
         refit = getattr(search, "refit", None)
         scoring = refit if isinstance(refit, str) and refit in names else names[0]
     check_option("scoring", scoring, names)
+    return scoring
+
+
+def plot_search(search: Any, scoring: str | None = None) -> Any:
+    """Draw the scores and the timeline of a fitted search, and return the two axes."""
+    pyplot = pyplot_for(search)
+    scoring = metric_of(search, scoring)
     _, (scores, times) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     _draw_scores(scores, search.cv_results_, scoring)
-    _draw_times(times, search.timeline_ if hasattr(search, "timeline_") else timeline_of(()))
+    _draw_times(times, getattr(search, "timeline_", timeline_of(())))
     return np.array([scores, times])
 
 
@@ -75,20 +91,24 @@ def _draw_scores(axes: Any, results: dict[str, Any], name: str) -> None:
         axes.set_title("Score of each candidate, with its spread over the splits")
         return
     x = values[x_name].astype(float)
-    labels = [", ".join(f"{key}={values[key][n]}" for key in label_names) for n in range(len(x))]
-    groups = list(dict.fromkeys(labels))
-    if len(groups) > _MAX_LINES:
-        axes.errorbar(x, mean, spread, fmt="o", capsize=2, alpha=0.6)
-    else:
-        for label in groups:
-            line = [n for n in np.argsort(x, kind="stable") if labels[n] == label]
-            axes.errorbar(x[line], mean[line], spread[line], marker="o", capsize=3, label=label)
-        if len(groups) > 1:
-            axes.legend(fontsize="small")
+    # of a halving search, each of which has other rows
+    iterations = [f"iteration {number}" for number in results.get("iter", ())] or [""] * len(x)
+    params = [", ".join(f"{key}={values[key][n]}" for key in label_names) for n in range(len(x))]
+    labels = [", ".join(filter(None, pair)) for pair in zip(params, iterations, strict=True)]
+    style: dict[str, Any] = {"capsize": 3}
+    if len(set(labels)) > _MAX_LINES:
+        labels, style = iterations, {"capsize": 2, "alpha": 0.6, "linestyle": "none"}
+    for label in dict.fromkeys(labels):
+        line = [n for n in np.argsort(x, kind="stable") if labels[n] == label]
+        axes.errorbar(x[line], mean[line], spread[line], marker="o", label=label, **style)
+    if len(set(labels)) > 1:
+        axes.legend(fontsize="small")
     if x.min() > 0 and x.max() / x.min() >= 50:
         axes.set_xscale("log")
     if np.isfinite(mean).any():
-        best = int(np.nanargmax(mean))
+        # ranked behind others: candidates dropped by a race, and those of earlier iterations
+        is_last = np.array(iterations) == iterations[-1]
+        best = int(np.argmin(np.where(is_last, results[f"rank_test_{name}"], np.inf)))
         axes.plot(x[best], mean[best], "*", markersize=14, color="black", zorder=3)
     axes.set_xlabel(x_name)
     axes.set_title("Mean score and its spread over the splits (star: best)")
@@ -110,3 +130,16 @@ def _draw_times(axes: Any, timeline: pd.DataFrame) -> None:
     axes.set_xlabel("seconds since the search began")
     axes.set_title(f"{len(timeline)} fits over time, per worker")
     axes.set_xlim(left=0)
+
+
+def draw_history(
+    axes: Any, x: np.ndarray, scores: np.ndarray, labels: np.ndarray, counts: np.ndarray
+) -> None:
+    """Draw scores in the order of x, with a colour for each label, and the best that counts."""
+    for label in dict.fromkeys(labels):
+        is_own = labels == label
+        axes.plot(x[is_own], scores[is_own], "o", markersize=4, alpha=0.6, label=label)
+    order = np.argsort(x, kind="stable")
+    best = np.fmax.accumulate(np.where(counts, scores, np.nan)[order])
+    axes.step(x[order], best, where="post", linewidth=2, color="black", label="best so far")
+    axes.legend(fontsize="small")

@@ -23,6 +23,7 @@ from skfleet.model_selection._backends import planning_backend
 from skfleet.model_selection._dispatch._search_context import current_context
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 from skfleet.model_selection._init_params import init_params
+from skfleet.model_selection._plot import draw_history, metric_of, pyplot_for, timeline_of
 from skfleet.model_selection._records._evaluations import CandidateResults, LaterIteration
 from skfleet.model_selection._samplers._candidate_source import CandidateSource, FixedCandidates
 from skfleet.model_selection._samplers._choice import (
@@ -32,6 +33,7 @@ from skfleet.model_selection._samplers._choice import (
     past_scores,
 )
 from skfleet.model_selection._samplers._draws import DRAWS, candidates_of
+from skfleet.model_selection._samplers._importances import draw_importances, draw_note
 from skfleet.model_selection._samplers._optuna_source import OptunaSource
 from skfleet.model_selection._search_docstrings import search_docstring
 
@@ -315,3 +317,53 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
         self, n_candidates: int, more_results: Mapping[str, Any]
     ) -> list[LaterIteration]:
         return [LaterIteration(self._n_left, 1.0, 1.0)] if self._n_left else []
+
+    def plot(self, scoring: str | None = None) -> np.ndarray:
+        """Draw the scores over time with the best so far, and the importance of the parameters.
+
+        Needs matplotlib, and Optuna for the importance. The importance of a parameter is the share
+        of the variance of the mean scores that it alone explains, by Optuna's functional analysis
+        of variance of a random forest (Hutter, Hoos and Leyton-Brown, *An Efficient Approach for
+        Assessing Hyperparameter Importance*, ICML 2014). With few candidates it is a rough guess.
+        The shares add up to 1, and those of a list of dicts do so in each dict: its candidates
+        alone have its parameters.
+
+        Parameters
+        ----------
+        scoring : str, default=None
+            Name of the metric; by default the one that ``refit`` names, or the first.
+
+        Returns
+        -------
+        axes : ndarray of matplotlib.axes.Axes of shape (2,)
+            Scores, and importance. The scores are over the seconds at which the last fit of a
+            candidate ended, or over the candidates where ``timeline_`` lacks some of them.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        ValueError
+            When there is no such score.
+        """
+        pyplot, metric = pyplot_for(self), metric_of(self, scoring)
+        _, (history, importances) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+        results, scores = self.cv_results_, self.cv_results_[f"{_MEAN}{metric}"]
+        timeline = getattr(self, "timeline_", timeline_of(()))
+        ends = timeline.groupby("candidate")["end"].max().reindex(range(len(scores))).to_numpy()
+        has_times = not np.isnan(ends[np.isfinite(scores)]).any()
+        n_splits = results.get("n_folds", np.ones(len(scores)))
+        is_raced = n_splits < n_splits.max()
+        labels = np.where(is_raced, "dropped candidates", "candidates")
+        x = ends if has_times else np.arange(len(scores))
+        draw_history(history, x, scores, labels, ~is_raced)
+        history.set_xlabel("seconds since the search began" if has_times else "candidate")
+        if has_times:
+            history.set_xlim(left=0)
+        history.set_ylabel("score" if metric == "score" else metric)
+        history.set_title("Mean score of each candidate, and the best so far")
+        try:
+            draw_importances(importances, self.param_distributions, results, metric)
+        except ImportError as error:
+            draw_note(importances, str(error))
+        return np.array([history, importances])

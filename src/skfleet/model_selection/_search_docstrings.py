@@ -31,8 +31,9 @@ n_checkpoint_fits_ : int
     Number of fits whose results came from the checkpoint.
 timeline_ : pandas.DataFrame
     A row for each fit, but for the refit and those from the checkpoint: the address of its
-    ``worker``, ``begin`` and ``end`` in seconds since the search began, by the worker's clock.
-    Empty with ``n_jobs=1``.""",
+    ``worker``, ``begin`` and ``end`` in seconds since the search began, by the worker's clock, the
+    row of its ``candidate`` in ``cv_results_`` (-1 for one without, after Ctrl-C), and its
+    ``split``. Empty with ``n_jobs=1``.""",
     "fleet_error": """\
 skfleet.exceptions.FleetError
     If a fit kills its workers again and again, or the fleet is gone.""",

@@ -1,28 +1,42 @@
-"""Plot of the learning curves of an adaptive search."""
+"""Plots of an adaptive search: learning curves, scores over time, importance of parameters."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from skfleet._optional_dependencies import check_extra
 from skfleet._validation import check_option
-from skfleet.model_selection._plot import pyplot_for
+from skfleet.model_selection._plot import draw_history, metric_of, pyplot_for
+from skfleet.model_selection._samplers._importances import draw_importances
 
 
-def plot_curves(search: Any, scoring: str | None = None) -> Any:
-    """Draw the score of every candidate over its calls, and return the axes."""
+def plot_adaptive(search: Any, scoring: str | None, kind: str) -> Any:
+    """Draw a plot of some kind, and return the axes."""
     pyplot = pyplot_for(search)
-    table = search.history_
-    names = [name.removeprefix("test_") for name in table.columns if name.startswith("test_")]
-    if scoring is None:
-        scoring = search.refit if search.multimetric_ else names[0]
-    check_option("scoring", scoring, names)
+    check_option("kind", kind, _DRAWINGS)
+    if kind == "importances":
+        check_extra('kind="importances"', "optuna", "optuna")
+    metric = metric_of(search, scoring)
     _, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    n_candidates = search.history_["candidate"].nunique()
+    axes.set_title(f"{type(search).__name__}: {n_candidates} candidates")
+    _DRAWINGS[kind](axes, search, metric)
+    return axes
+
+
+def _draw_curves(axes: Any, search: Any, metric: str) -> None:
+    """Draw the score of every candidate over its calls, the best one in front."""
+    from matplotlib import pyplot
+
+    table = search.history_
     brackets = sorted(table["bracket"].unique(), reverse=True)
     colors = pyplot.get_cmap("tab10")
     best = search.cv_results_["candidate"][search.best_index_]
 
     def draw(curve: Any, **style: Any) -> None:
-        axes.plot(curve["partial_fit_calls"], curve[f"test_{scoring}"], **style)
+        axes.plot(curve["partial_fit_calls"], curve[f"test_{metric}"], **style)
 
     for i, bracket in enumerate(brackets):
         label: str | None = f"bracket {bracket}" if len(brackets) > 1 else "candidates"
@@ -35,7 +49,30 @@ def plot_curves(search: Any, scoring: str | None = None) -> Any:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:.0f}")
     axes.set_xlabel("calls of partial_fit")
-    axes.set_ylabel("score on the rows held out" if scoring == "score" else scoring)
-    axes.set_title(f"{type(search).__name__}: {table['candidate'].nunique()} candidates")
+    _label_scores(axes, metric)
     axes.legend(loc="lower right", fontsize="small")
-    return axes
+
+
+def _draw_history(axes: Any, search: Any, metric: str) -> None:
+    """Draw all scores over the seconds since the search began, and the best so far."""
+    table = search.history_.sort_values("bracket", ascending=False, kind="stable")
+    labels = [f"bracket {number}" for number in table["bracket"]]
+    if table["bracket"].nunique() == 1:
+        labels = ["scores"] * len(table)
+    scores = table[f"test_{metric}"].to_numpy()
+    counts = np.full(len(table), fill_value=True)
+    draw_history(axes, table["elapsed"].to_numpy(), scores, np.array(labels), counts)
+    axes.set_xlabel("seconds since the search began")
+    axes.set_xlim(left=0)
+    _label_scores(axes, metric)
+
+
+def _draw_importances(axes: Any, search: Any, metric: str) -> None:
+    draw_importances(axes, search.parameters, search.cv_results_, metric)
+
+
+def _label_scores(axes: Any, metric: str) -> None:
+    axes.set_ylabel("score on the rows held out" if metric == "score" else metric)
+
+
+_DRAWINGS = {"curves": _draw_curves, "history": _draw_history, "importances": _draw_importances}

@@ -48,7 +48,7 @@ from skfleet.model_selection._adaptive._params import (
     preprocessing_key,
     scorer_for,
 )
-from skfleet.model_selection._adaptive._plot import plot_curves
+from skfleet.model_selection._adaptive._plot import plot_adaptive
 from skfleet.model_selection._adaptive._results import (
     History,
     best_index,
@@ -464,8 +464,8 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             return dict(self.scoring)
         return {name: name for name in metric_names(self.scoring)}
 
-    def plot(self, scoring: str | None = None) -> np.ndarray:
-        """Draw the learning curves: the score of every candidate over its calls.
+    def plot(self, scoring: str | None = None, kind: str = "curves") -> np.ndarray:
+        """Draw the learning curves, the scores over time, or the importance of the parameters.
 
         Needs matplotlib.
 
@@ -473,17 +473,22 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         ----------
         scoring : str, default=None
             Name of the metric; by default the one that `refit` names.
+        kind : {"curves", "history", "importances"}, default="curves"
+            "curves" has the scores of each candidate over its calls, the best one in front;
+            "history" all scores over the seconds since the search began, and the best so far;
+            "importances" the shares of the parameters in the variance of the scores in
+            `cv_results_`, by Optuna's fANOVA as in :meth:`BayesSearchCV.plot`.
 
         Returns
         -------
         axes : matplotlib.axes.Axes
-            The curves, the best one in front. ``axes.figure`` is the picture.
+            The axes. ``axes.figure`` is the picture.
 
         Raises
         ------
         ImportError
-            Without matplotlib.
+            Without matplotlib, or without Optuna for importances.
         ValueError
-            When there is no such score.
+            When there is no such score or kind.
         """
-        return plot_curves(self, scoring)
+        return plot_adaptive(self, scoring, kind)

@@ -26,6 +26,8 @@ class CallProgress:
     ) -> None:
         self._bar, self._context, self._evaluation = bar, context, evaluation
         self._scores = SearchProgress()
+        if evaluation is not None and evaluation.is_batch:  # one search in several calls
+            context.progress = self._scores = context.progress or self._scores
         resources = 1.0 if evaluation is None else evaluation.resources
         self._times = FitTimes(context.durations, resources)
         self._timer = UpdateTimer(TIME_LEFT_SECONDS)

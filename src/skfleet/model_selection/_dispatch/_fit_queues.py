@@ -5,6 +5,7 @@ They decide only, without I/O or a clock.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Iterator
 from itertools import chain
@@ -13,6 +14,8 @@ from typing import Any, Protocol
 from skfleet.model_selection._dispatch._scheduler import FitScheduler, PlannedFit
 from skfleet.model_selection._dispatch._time_left import DurationModel, Params
 from skfleet.model_selection._racing._race import Race
+
+_MIN_SECONDS = 1e-5
 
 
 class FitQueue(Protocol):
@@ -45,7 +48,7 @@ class CandidateQueue:
     Of the candidates that have not begun the next is the one whose fits are expected to take least,
     so that many are complete then: by the durations of others with such parameters, which
     ``params_of`` returns for a fit, and without the first steps that it has in common with the
-    candidate before. As long as nothing is known, it is the first that was added.
+    candidate before. Of those that are expected to take about as long, it is the first one added.
     """
 
     def __init__(self, params_of: Callable[[Any], Params | None]) -> None:
@@ -54,6 +57,7 @@ class CandidateQueue:
         self._current: dict[str, tuple[Hashable, Hashable]] = {}  # candidate, and its prefix
         self._orders: dict[str, _CandidateOrder] = {}
         self._n_timed, self._n_learned = 0, 0
+        self._quickest, self._slowest = math.inf, 0.0  # seconds of the fits made so far
 
     def __iter__(self) -> Iterator[Any]:
         candidates = chain.from_iterable(own.values() for own in self._fits.values())
@@ -74,6 +78,8 @@ class CandidateQueue:
         """Record the duration of a fit, without the steps that it shares."""
         self._durations.record(fit.candidate, self._params_of(fit), seconds)
         self._n_timed += 1
+        self._quickest = min(self._quickest, seconds)
+        self._slowest = max(self._slowest, seconds)
 
     def feed(self, device: str, scheduler: FitScheduler) -> None:
         """Move to a scheduler the next fits, as long as too few are waiting there."""
@@ -97,10 +103,13 @@ class CandidateQueue:
         params = {candidate: self._params_of(fit) for candidate, fit in first_fits.items()}
         for candidate, seconds in self._durations.expected(params).items():
             fit, n_fits = first_fits[candidate], len(candidates[candidate])
+            # what a few durations foresee for distant parameters may be noise
+            seconds = min(max(seconds, self._quickest), self._slowest)
             steps = scheduler.expected_prefix_seconds(fit.prefix_key)
             costs.append((candidate, _prefix_of(fit), n_fits * seconds, n_fits * steps))
-        order = self._orders[device] = _CandidateOrder()
-        for cost in sorted(costs, key=lambda cost: cost[2]):
+        least = min(own for _, _, own, _ in costs)
+        order = self._orders[device] = _CandidateOrder(least)
+        for cost in sorted(costs, key=lambda cost: order.magnitude(cost[2])):
             order.add(*cost)
 
     def remove(self, is_removed: Callable[[Any], bool]) -> list[Any]:
@@ -120,10 +129,11 @@ class CandidateQueue:
 class _CandidateOrder:
     """Candidates by their expected seconds, in which they are added, for each kind of first steps.
 
-    Those that are gone are passed over.
+    Those that are gone are passed over. ``least`` are the seconds of the quickest one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least: float = 1.0) -> None:
+        self._least = least
         self._by_prefix: dict[Hashable, deque[tuple[float, float, int, Hashable]]] = {}
         self._n_added = 0
 
@@ -132,6 +142,10 @@ class _CandidateOrder:
         self._n_added += 1
         entry = own, steps, self._n_added, candidate
         self._by_prefix.setdefault(prefix, deque()).append(entry)
+
+    def magnitude(self, seconds: float) -> int:
+        """Return the power of two nearest to the ratio of seconds to the least."""
+        return round(math.log2(max(seconds / max(self._least, _MIN_SECONDS), 1.0)))
 
     def next(self, last_prefix: Hashable, waiting: Container[Hashable]) -> Hashable:
         """Return the first of the candidates that wait; the last one has had its first steps."""
@@ -143,7 +157,8 @@ class _CandidateOrder:
                 del self._by_prefix[prefix]
                 continue
             own, steps, number, candidate = entries[0]
-            heads.append((own + steps * (prefix != last_prefix), number, candidate))
+            seconds = own + steps * (prefix != last_prefix)
+            heads.append((self.magnitude(seconds), number, candidate))
         _, _, candidate = min(heads, key=lambda head: head[:2])
         return candidate
 

@@ -28,7 +28,6 @@ from skfleet.model_selection._dispatch._split_views import (
 from skfleet.model_selection._early_stopping._validation_rows import ValidationRows
 from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._paths._registry import SharedFit, SharedFitMember, member_of
-from skfleet.model_selection._records._evaluations import RacePlace
 from skfleet.model_selection._records._tokenize import content_key, unfitted
 from skfleet.model_selection._scorer_names import takes_rows
 
@@ -45,6 +44,7 @@ class FitRequest(PlannedFit):
 
     call: FitCall
     callbacks: list[Any]
+    place: Any  # FitPlace; None of a fit within a fit
     checkpoint_key: str | None
     may_be_scored: bool = False
     members: tuple[SharedFitMember, ...] = ()  # as which it was counted
@@ -53,12 +53,6 @@ class FitRequest(PlannedFit):
     is_done: bool = False
     original: FitRequest | None = None  # in the place of which it is made
     first_steps: Any = None  # fitted, of the pipeline whose other steps it fits
-
-    @property
-    def place(self) -> RacePlace:
-        """Place in a race, of a fit that nobody has reported yet."""
-        place: RacePlace = self.callbacks[0].place
-        return place
 
 
 @dataclass(eq=False)
@@ -224,6 +218,7 @@ class RequestReader:
             info.device,
             call=FitCall(estimator_number, fold, own, info.prefix_key, member, step),
             callbacks=[callback],
+            place=getattr(callback, "place", None),
             checkpoint_key=self._checkpoint_key(job, fold, info),
             may_be_scored=info.may_be_scored,
             members=tuple(

@@ -21,10 +21,11 @@ from skfleet.model_selection._paths._registry import SharedFitLog
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._racing._race import Race
 from skfleet.model_selection._records._checkpoint import Checkpoint, report_recorded
-from skfleet.model_selection._records._evaluations import CandidateResults
+from skfleet.model_selection._records._evaluations import CandidateResults, FitPlace
 
 if TYPE_CHECKING:
     from skfleet.estimators.pipeline import RefitFirstSteps
+    from skfleet.model_selection._dispatch._call_progress import SearchProgress
 
 
 class SearchContext:
@@ -63,6 +64,7 @@ class SearchContext:
         self.evaluations: list[CandidateResults] = []
         self.race: Race | None = None
         self.durations = DurationModel()
+        self.progress: SearchProgress | None = None  # of all batches of candidates
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
         self.refit_steps: RefitFirstSteps | None = None
@@ -99,10 +101,13 @@ class SearchContext:
         is_first, self._has_reported_memory = not self._has_reported_memory, True
         return is_first
 
-    def record_fit_time(self, worker: str, begin: float, end: float) -> None:
-        """Record the begin and end of a fit on a worker, as times of day."""
-        begin, end = begin - self._start_time_of_day, end - self._start_time_of_day
-        self.timeline.append(FitTime(worker, begin, end))
+    def record_fit_time(
+        self, worker: str, begin: float, end: float, place: FitPlace | None
+    ) -> None:
+        """Record the begin and end, as times of day, of a candidate's fit on a worker."""
+        if place is not None:
+            begin, end = begin - self._start_time_of_day, end - self._start_time_of_day
+            self.timeline.append(FitTime(worker, begin, end, *place))
 
     def report_checkpoint(self, n_fits: int, n_read: int) -> None:
         """Report how many of the fits of a call the checkpoint had."""

@@ -45,7 +45,7 @@ RULES = {"wilcoxon": (is_significantly_worse, 4), "mean": (is_below_worst, 3)}
 
 
 class RaceResult(NamedTuple):
-    """What counts of each candidate: its first splits, and whether it may be the best.
+    """Result of a race: for each candidate its splits that count, and whether it may be the best.
 
     Candidates that were dropped may not, nor those that have fewer splits than others.
     """

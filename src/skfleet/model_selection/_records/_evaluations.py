@@ -24,8 +24,8 @@ class LaterIteration(NamedTuple):
     rows: float
 
 
-class RacePlace(NamedTuple):
-    """A fit in a race: the number of its candidate, and its split."""
+class FitPlace(NamedTuple):
+    """A fit of a search: the number of its candidate, and its split."""
 
     candidate: int
     split: int
@@ -40,10 +40,10 @@ class WatchedReport:
         self._evaluation, self._number, self._report = evaluation, number, report
 
     @property
-    def place(self) -> RacePlace:
-        """Place of the fit in the race."""
+    def place(self) -> FitPlace:
+        """Place of the fit in the search."""
         candidate, split = divmod(self._number, self._evaluation.n_splits)
-        return RacePlace(self._evaluation.n_earlier + candidate, split)
+        return FitPlace(self._evaluation.n_earlier + candidate, split)
 
     def __call__(self, outcome: Any) -> Any:
         """Record a result, and report it."""
@@ -72,13 +72,12 @@ class CandidateResults:
     race: Race | None = None
     metric: Any = None
     is_batch: bool = False
+    n_earlier: int = 0  # candidates of earlier calls
     hidden_errors: list[str] = field(default_factory=list, init=False)
-    n_earlier: int = field(default=0, init=False)  # candidates of earlier calls in the race
     n_withdrawn: int = field(default=0, init=False)  # fits that the race has prevented
 
     def __post_init__(self) -> None:
         if self.race is not None:
-            self.n_earlier = self.race.n_candidates
             self.race.add(len(self.candidates))
 
     def watch(self, number: int, report: Callable[[Any], Any]) -> WatchedReport:
@@ -133,23 +132,23 @@ class CandidateResults:
         return range(candidate * self.n_splits, (candidate + 1) * self.n_splits)
 
 
-def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> bool:
+def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> list[int]:
     """Set the attributes of an interrupted scikit-learn search, but for ``best_estimator_``.
 
-    ``cv_results_`` has the candidates of which all splits have been scored. If there is none, or
-    all of them failed, no attribute is set, and False is returned.
+    ``cv_results_`` has the candidates of which all splits have been scored, whose numbers are
+    returned. If there is none, or all of them failed, no attribute is set, and none is returned.
     """
     candidates: list[Any] = []
     fits: list[dict[str, Any]] = []
     more_results: dict[str, list[Any]] = {}
     n_compared = 0  # candidates up to the last complete evaluation
     race = evaluations[0].race.result() if evaluations and evaluations[0].race else None
-    raced: list[int] = []  # their numbers in the race
-    made = (fit for e in evaluations for fit in e.results.values() if fit["fit_error"] is None)
-    stand_in = None if race is None else next(made, None)
+    numbers: list[int] = []
+    successes = (fit for e in evaluations for fit in e.results.values() if fit["fit_error"] is None)
+    stand_in = None if race is None else next(successes, None)
     for evaluation in evaluations:
         complete = evaluation.complete if race is None else evaluation.raced(race)
-        raced += [evaluation.n_earlier + n for n in complete]
+        numbers += [evaluation.n_earlier + n for n in complete]
         candidates += [evaluation.candidates[n] for n in complete]
         fits += evaluation.fits_of(complete, stand_in)
         for name, values in evaluation.more_results.items():
@@ -157,13 +156,13 @@ def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> bool:
         if len(complete) == len(evaluation.candidates) or not n_compared or race is not None:
             n_compared = len(candidates)
     if all(fit["fit_error"] is not None for fit in fits):
-        return False
+        return []
     n_splits = evaluations[0].n_splits
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of scores that are not finite
         results = format_results(search, candidates, n_splits, fits, more_results)
     if race is not None:
-        race = RaceResult(*(values[raced] for values in race))
+        race = RaceResult(*(values[numbers] for values in race))
         set_race_results(results, race, fits, n_splits)
         fits = without_iterations(fits, race, n_splits)
     if search.early_stopping is not None:
@@ -174,7 +173,7 @@ def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> bool:
     search.multimetric_ = isinstance(fits[0]["test_scores"], dict)
     search.scorer_, metric = scorers_in_use(search)
     if not search.refit and search.multimetric_:
-        return True
+        return numbers
     if callable(search.scoring) and search.multimetric_:
         metric = search.refit
     compared = {name: values[:n_compared] for name, values in results.items()}
@@ -183,4 +182,4 @@ def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> bool:
         search.best_index_, search.best_params_ = best, results["params"][best]
         if not callable(search.refit):
             search.best_score_ = results[f"mean_test_{metric}"][best]
-    return True
+    return numbers

@@ -84,7 +84,8 @@ def _quasi_random(parameters: Any, n: int, sampler: str, random_state: Any) -> l
 def quantile(distribution: Any, u: float) -> Any:
     """Return the u-quantile of a distribution, as a number of Python."""
     value = distribution.ppf(min(max(u, _MARGIN), 1 - _MARGIN))
-    return value.item() if hasattr(value, "item") else value
+    value = value.item() if hasattr(value, "item") else value
+    return int(value) if hasattr(distribution, "pmf") else value  # SciPy returns 3.0 for 3
 
 
 def is_distribution(values: Any, name: str) -> bool:

@@ -195,19 +195,9 @@ class OptunaSource(CandidateSource):
         """Return the rung of a number of calls, made when it is first used."""
         n_calls = int(n_calls) if self._has_rungs else 0
         if n_calls not in self._rungs:
-            self._rungs[n_calls] = _Rung(self._new_study())
+            # all with one sampler, which so draws nothing twice
+            self._rungs[n_calls] = _Rung(new_study(self._sampler))
         return self._rungs[n_calls]
-
-    def _new_study(self) -> Any:
-        """Return a study in memory. All have one sampler, which so draws nothing twice."""
-        import optuna
-
-        verbosity = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it reports each new study
-        try:
-            return optuna.create_study(sampler=self._sampler, direction="maximize")
-        finally:
-            optuna.logging.set_verbosity(verbosity)
 
     def _tree_of_parzen_estimators(self, seed: int) -> Any:
         """Return Optuna's sampler, for rungs with as many random candidates as BOHB has."""
@@ -252,6 +242,18 @@ class OptunaSource(CandidateSource):
         elif not math.isnan(score):
             trial_params = self._trial_params[number]
             rung.add(trial_params, self.space.distributions_of(trial_params), score)
+
+
+def new_study(sampler: Any = None) -> Any:
+    """Return a study in memory."""
+    import optuna
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it reports each new study
+    try:
+        return optuna.create_study(sampler=sampler, direction="maximize")
+    finally:
+        optuna.logging.set_verbosity(verbosity)
 
 
 def is_reproducible(parameters: Any, sampler: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from skfleet.model_selection._records._tokenize import content_key, unfitted
 from skfleet.model_selection._samplers._draws import is_distribution, quantile
 
+_PRIORS = ("uniform", "log-uniform")  # with which other libraries describe a range
 _DICT = "dict"  # the parameter that says which of several dicts a candidate is of
 
 
@@ -118,10 +119,11 @@ def _n_values(values: Any) -> float:
 
 def _as_list(values: Any, name: str) -> list[Any]:
     """Return the values of a parameter, or raise if there are none."""
-    if isinstance(values, str) or not hasattr(values, "__len__"):
+    is_range = isinstance(values, tuple) and len(values) == 3 and values[-1] in _PRIORS
+    if isinstance(values, str) or not hasattr(values, "__len__") or is_range:
         raise TypeError(
-            f"{name} must be a list or a distribution. Got {type(values).__name__} instead. "
-            "Put a single value into a list."
+            f"{name} must be a list, or a distribution such as scipy.stats.loguniform(1e-3, 1e3). "
+            f"Got {values!r} instead. Put a single value into a list."
         )
     if not len(values):
         raise ValueError(f"{name} must have values. Got none instead.")
@@ -133,7 +135,7 @@ def _place_of(value: Any, values: Any) -> float | int | None:
     if not hasattr(values, "ppf"):
         return _index_of(value, values)
     try:
-        if hasattr(getattr(values, "dist", values), "pmf"):
+        if hasattr(values, "pmf"):
             u = float(values.cdf(value) + values.cdf(value - 1)) / 2
         else:
             u = float(values.cdf(value))

@@ -199,7 +199,7 @@ class FitsOnWorkers:
             origin = origin._replace(refused=fit.no_analytic_score or origin.refused)
         self._requests.finish(fit, origin, reply.prefix_origin)
         if not fit.is_done:  # of a fit that ran twice, the first run
-            self._context.record_fit_time(worker, reply.end - reply.seconds, reply.end)
+            self._context.record_fit_time(worker, reply.end - reply.seconds, reply.end, fit.place)
         own = BatchResult(True, [reply.result], output=reply.output)
         return Outcome(fit, own, reply.seconds - reply.shared_seconds, origin.was_saved)
 
