@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 from _drawing import BLUE, GREY, ORANGE
-from scipy.stats import loguniform
+from scipy.stats import loguniform, randint
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
@@ -17,7 +17,7 @@ plt.rcParams["font.size"] = 10
 X, y = load_digits(return_X_y=True)
 model = make_pipeline(PCA(random_state=0), SVC())
 space = {
-    "pca__n_components": list(range(1, 65)),
+    "pca__n_components": randint(1, 65),
     "pca__whiten": [True, False],
     "svc__C": loguniform(1e-4, 1e4),
     "svc__gamma": loguniform(1e-7, 10),

@@ -14,11 +14,11 @@ has learned.
 # The space
 # ---------
 #
-# Four parameters, with ranges so wide that most candidates are bad. A distribution such as
-# ``loguniform`` gives a range, a list gives single values. Whole numbers are a list here.
+# Four parameters, with ranges so wide that most candidates are bad. A distribution of SciPy gives a
+# range, here on a logarithmic scale or of whole numbers. A list gives single values.
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy.stats import loguniform
+from scipy.stats import loguniform, randint
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
@@ -34,7 +34,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 model = make_pipeline(PCA(random_state=0), SVC())
 space = {
-    "pca__n_components": list(range(1, 65)),
+    "pca__n_components": randint(1, 65),
     "pca__whiten": [True, False],
     "svc__C": loguniform(1e-4, 1e4),
     "svc__gamma": loguniform(1e-7, 10),
@@ -58,8 +58,8 @@ with Fleet(n_workers=2, processes=False):
 for sampler, search in searches.items():
     scores = search.cv_results_["mean_test_score"]
     print(
-        f"{sampler:>6}: {np.sum(scores > 0.9):2} candidates above 0.9, best {search.best_score_:.3f}, "
-        f"on the test rows {search.score(X_test, y_test):.3f}"
+        f"{sampler:>6}: {np.sum(scores > 0.9):2} candidates above 0.9, "
+        f"best {search.best_score_:.3f}, on the test rows {search.score(X_test, y_test):.3f}"
     )
 
 # %%
