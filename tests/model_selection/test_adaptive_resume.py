@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet.model_selection import ASHASearchCV, HyperbandSearchCV, SuccessiveHalvingSearchCV
+from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
 
 
@@ -75,6 +77,48 @@ def test_interrupted_search_is_resumed(kind, stop_at, tmp_path, monkeypatch):
     n_longest = 9
     assert calls(log)[1] <= n_longest
     assert calls(log)[1] >= 1
+
+
+@pytest.mark.parametrize("kind", [HyperbandSearchCV, ASHASearchCV])
+@pytest.mark.parametrize("stop_at", [4, 13, 20])
+def test_model_chooses_the_same_candidates_again(kind, stop_at, tmp_path, monkeypatch):
+    log, plain_log = tmp_path / "log", tmp_path / "plain"
+    parameters = {"quality": uniform(0, 1)}
+    how = {"n_jobs": 1, "sampler": "tpe", "parameters": parameters}
+    plain = search(kind, tmp_path, plain_log, checkpoint=None).set_params(**how).fit(X, Y)
+    monkeypatch.setattr(Writer, "stop_at", stop_at)
+    with pytest.raises(KeyboardInterrupt):
+        search(kind, tmp_path, log).set_params(**how).fit(X, Y)
+    monkeypatch.setattr(Writer, "stop_at", None)
+    again = search(kind, tmp_path, log).set_params(**how).fit(X, Y)
+    assert again.cv_results_["params"] == plain.cv_results_["params"]
+    np.testing.assert_array_equal(again.history_["test_score"], plain.history_["test_score"])
+    assert calls(log)[1] <= 9  # those of the instruction that was interrupted
+
+
+@pytest.mark.parametrize("kind", [HyperbandSearchCV, ASHASearchCV])
+def test_model_is_asked_and_told_in_the_recorded_order(kind, tmp_path, on_cluster, monkeypatch):
+    """With several slots, what was recorded is replayed as it was, and what ran is made again."""
+    log, how = tmp_path / "log", {"sampler": "tpe", "parameters": {"quality": uniform(0, 1)}}
+
+    def seconds(loop):  # the time is over after the twelfth score
+        return float(len(loop.listener.history.rows) >= 12)
+
+    first = search(kind, tmp_path, log).set_params(**how, time_budget=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(AdaptiveLoop, "seconds", property(seconds))
+        first.fit(X, Y)
+    again = search(kind, tmp_path, log).set_params(**how).fit(X, Y)
+    results, n_first = again.cv_results_, len(first.history_)
+    for number, params in zip(
+        first.cv_results_["candidate"], first.cv_results_["params"], strict=True
+    ):
+        if number in first.history_["candidate"].to_numpy():
+            assert results["params"][list(results["candidate"]).index(number)] == params
+    columns = ["candidate", "partial_fit_calls", "test_score"]
+    recorded = again.history_[columns].iloc[:n_first]
+    assert recorded.to_numpy().tolist() == first.history_[columns].to_numpy().tolist()
+    assert again.n_checkpoint_calls_ == first.metadata_["partial_fit_calls"]
 
 
 @pytest.mark.parametrize("kind", [HyperbandSearchCV, SuccessiveHalvingSearchCV, ASHASearchCV])
