@@ -119,7 +119,7 @@ def test_searches_on_a_fleet_record_and_resume(tmp_path, cluster_client):
     # of the models only the best is left
     (best,) = (tmp_path / "search").glob("models-*/*.model")
     number = first.cv_results_["candidate"][first.best_index_]
-    assert best.stem == f"{number}-{first.n_iter_}"
+    assert best.stem.split("-")[::2] == [str(number), str(first.n_iter_)]
 
 
 def test_damaged_model_is_trained_again(tmp_path):
@@ -159,7 +159,6 @@ def test_model_in_memory_is_not_taken_for_an_older_one_on_disk(tmp_path, monkeyp
     ("change", "what"),
     [
         ({"parameters": {"quality": QUALITIES[1:]}}, "parameters"),
-        ({"max_iter": 27}, "max_iter"),
         ({"random_state": 1}, "random_state"),
         ({"test_size": 0.3}, "test_size"),
         ({"scoring": "accuracy"}, "scoring"),
