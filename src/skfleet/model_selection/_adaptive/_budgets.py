@@ -52,12 +52,12 @@ class Stage(NamedTuple):
         return self.levels[-1]
 
 
+@dataclass(frozen=True)
 class Budget(ABC):
     """A resource of which the candidates that go on get more; a level is an amount of it."""
 
-    name: str  # the value of `resource`
-    unit: str  # in progress, log and plots
-    max_level: int  # of budgets that depend on it
+    max_level: int
+    unit: ClassVar[str]  # in progress, log and plots
     column: ClassVar[str] = "n_resources"  # in the tables of results
     method: ClassVar[str] = "fit"  # of the estimator, which gets the parameters of the search's fit
     goes_on: ClassVar[bool] = True  # training goes on from the model, or the scores, of a level
@@ -85,11 +85,9 @@ class Budget(ABC):
         """Return the model of the last level of a stage, and the number of rows that it learned."""
 
 
-@dataclass(frozen=True)
 class CallBudget(Budget):
     """Calls of ``partial_fit``."""
 
-    name = "calls"
     unit = "calls of partial_fit"
     column = "partial_fit_calls"
     method = "partial_fit"
@@ -106,12 +104,9 @@ class CallBudget(Budget):
         return model, n_rows
 
 
-@dataclass(frozen=True)
 class RowBudget(Budget):
     """Training rows: at a level of the highest one, the first of them in a fixed order."""
 
-    max_level: int
-    name = "n_samples"
     unit = "shares of the rows"
     goes_on = False
     is_fraction = True
@@ -129,11 +124,9 @@ class RowBudget(Budget):
         return model, rows.n_rows
 
 
-@dataclass(frozen=True)
 class FoldBudget(Budget):
     """Folds of one split of the rows, on each of which a candidate is fitted and scored."""
 
-    name = "folds"
     unit = "folds"
     has_models = False
 
@@ -150,19 +143,18 @@ class FoldBudget(Budget):
 class ParameterBudget(Budget):
     """A parameter of the estimator, such as its number of trees, rounds or iterations."""
 
-    name: str
-    max_level: int
+    resource: str
 
     @property
     def unit(self) -> str:  # type: ignore[override]
-        return self.name
+        return self.resource
 
     def params_at(self, params: Mapping[str, Any], level: int) -> Mapping[str, Any]:
-        return {**params, self.name: level}
+        return {**params, self.resource: level}
 
     def train(self, stage: Stage) -> tuple[Any, int]:
         example = stage.build(stage.level)
-        step, _, parameter = self.name.rpartition("__")
+        step, _, parameter = self.resource.rpartition("__")
         is_last_step = step == (example.steps[-1][0] if isinstance(example, Pipeline) else "")
         warm_start = warm_start_of(last_step(example), parameter) if is_last_step else None
         if writes_into_rows(example.get_params()):
@@ -242,8 +234,9 @@ _LIBRARIES = (
 
 def budget_of(resource: str, max_level: int) -> Budget:
     """Return the budget that `resource` names; `max_level` is its highest level."""
-    if resource == "calls":
-        return CallBudget()
-    if resource == "n_samples":
-        return RowBudget(max_level)
-    return FoldBudget() if resource == "folds" else ParameterBudget(resource, max_level)
+    budgets: dict[str, type[Budget]] = {
+        "calls": CallBudget, "n_samples": RowBudget, "folds": FoldBudget
+    }  # fmt: skip
+    if resource in budgets:
+        return budgets[resource](max_level)
+    return ParameterBudget(max_level, resource)

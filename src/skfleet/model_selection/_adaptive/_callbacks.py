@@ -36,12 +36,14 @@ class Report(Listener):
         checkpoint: Checkpoint | None,
         models: ModelStore | None,
         unit: str = "calls of partial_fit",
+        last_level: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.history = history
         self.n_calls = 0
         self.loop: AdaptiveLoop
         self._n_planned, self._times = n_planned, TrainingTimes()
+        self._last_level = last_level  # whose models a search with a higher one may go on from
         self._bar, self._checkpoint, self._models = bar, checkpoint, models
         self._unit, self._verbose, self._has_resumed = unit, verbose, False
         self._last_log = time.monotonic()
@@ -124,11 +126,11 @@ class Report(Listener):
             return
         previous = self._best
         self._best = self._current_best()
-        needed = {(candidate.key, record.n_calls)}
-        needed |= {self._best} if self._best is not None else set()
+        needed = {(candidate.key, record.n_calls)} | self._needed_after(candidate)
         self._models.prune(needed, candidate.key)
         if previous is not None and previous != self._best and previous[0] != candidate.key:
             previous_best = self.loop.candidates[int(previous[0].partition("-")[0])]
+            needed |= self._needed_after(previous_best)
             if not previous_best.is_stopped:  # a worker may be further than its last score
                 running = range(previous_best.n_calls, previous_best.instruction.n_calls + 1)
                 needed |= {(previous_best.key, n_calls) for n_calls in running}
@@ -137,8 +139,13 @@ class Report(Listener):
     def on_stopped(self, candidate: Candidate) -> None:
         """Delete the stored models of a stopped candidate, but for the best model."""
         if self._models is not None:
-            best = self._current_best()
-            self._models.prune(set() if best is None else {best}, candidate.key)
+            self._models.prune(self._needed_after(candidate), candidate.key)
+
+    def _needed_after(self, candidate: Candidate) -> set[tuple[str, int]]:
+        """Return the stored models that are needed when a candidate is not trained any more."""
+        best = self._current_best()
+        needed = set() if best is None else {best}
+        return needed | ({(candidate.key, self._last_level)} if self._last_level else set())
 
     def _current_best(self) -> tuple[str, int] | None:
         """Return the key of the best candidate, and the calls that its best model had."""

@@ -413,6 +413,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             checkpoint=checkpoint,
             models=context.models,
             unit=budget.unit,
+            last_level=budget.max_level if budget.goes_on else None,
             verbose=self.verbose,
         )
         # The loop sees functions and values, and nothing of the search itself.

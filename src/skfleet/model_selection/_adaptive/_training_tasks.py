@@ -188,7 +188,8 @@ def run_training(
     n_calls = levels.start
     n_calls_before = state.n_calls if isinstance(state, TrainedModel) else 0
     if context.models is not None and n_calls_before < n_calls:
-        stored = context.models.find(candidate, levels)
+        models, goes_on = context.models, context.budget.goes_on
+        stored = models.find(candidate, levels) if goes_on else models.exact(candidate, n_calls)
         state = stored if stored is not None and stored.n_calls > n_calls_before else state
     is_done = isinstance(state, TrainedModel) and state.n_calls >= n_calls
     if isinstance(state, TrainedModel) and is_done and (not is_scored or state.record.scores):
