@@ -100,7 +100,7 @@ def test_adaptive_searches_and_their_picture(tmp_path):
         check=True,
     )
     assert "digits: 143 models, 1581 calls of partial_fit" in done.stdout
-    assert done.stdout.count("on rows never seen") == 2
+    assert done.stdout.count("on rows never seen") == 3
     assert picture.stat().st_size > 10_000
 
 

@@ -82,8 +82,8 @@ def fit_candidate(
         return state if test is None else score(context, state, test)
 
     is_scored = bool(context.splits) or test is not None
-    wanted = range(levels[-1], levels[-1] + 1)
-    return run_training(context, candidate, state, wanted, train_on, is_scored=is_scored)
+    last = range(levels[-1], levels[-1] + 1)
+    return run_training(context, candidate, state, last, train_on, is_scored=is_scored)
 
 
 def _train_on_splits(

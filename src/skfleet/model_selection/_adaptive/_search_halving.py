@@ -59,7 +59,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
     See Also
     --------
     HyperbandSearchCV : Chooses `n_initial_parameters` and `n_initial_iter` by itself.
-    HalvingRandomSearchCV : For estimators without ``partial_fit``: gives more rows instead.
+    HalvingRandomSearchCV : scikit-learn's, with its own draws of rows.
 
     Notes
     -----

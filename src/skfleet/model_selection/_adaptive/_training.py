@@ -44,7 +44,7 @@ class Training(ABC):
 
     @property
     def has_single_model(self) -> bool:
-        """Whether the model that is scored may be the one of the search."""
+        """True if the model that is scored may be the one of the search."""
         return not self.context.splits
 
     @abstractmethod
