@@ -1,9 +1,9 @@
-"""Two adaptive searches on data that scikit-learn brings along: digits, and its own documentation.
+"""Three adaptive searches on data of scikit-learn: digits, twice, and its own documentation.
 
-Hyperband looks for a neural network that reads digits; ASHA for a pipeline that tells from a
-paragraph of scikit-learn's documentation which module it is about. Run it with
-``python examples/adaptive.py [PICTURE]``; it takes about a minute on two cores, and draws the
-learning curves if matplotlib is installed.
+Hyperband looks for a neural network that reads digits, and for a forest that grows from round to
+round; ASHA for a pipeline that tells from a paragraph of scikit-learn's documentation which module
+it is about. Run it with ``python examples/adaptive.py [PICTURE]``; it takes about a minute on two
+cores, and draws the learning curves if matplotlib is installed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import time
 from typing import Any
 
 import numpy as np
-from scipy.stats import loguniform
+from scipy.stats import loguniform, randint
 from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import train_test_split
@@ -64,6 +65,25 @@ def read_digits() -> Any:
     return search
 
 
+def grow_forests() -> Any:
+    """Search for a forest among 49, that have 27 trees at most."""
+    X, y = load_digits(return_X_y=True)
+    X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0, stratify=y)
+    search = HyperbandSearchCV(
+        RandomForestClassifier(random_state=0),
+        {"max_features": randint(2, 32), "min_samples_leaf": randint(1, 9)},
+        resource="n_estimators",
+        max_iter=27,
+        random_state=0,
+    )
+    print(
+        f"\nforests: {search.metadata['n_models']}, {search.metadata['n_resources']} trees in all"
+    )
+    search.fit(X_train, y_train)
+    report(search, search.score(X_test, y_test))
+    return search
+
+
 def read_docs() -> Any:
     """Search for a pipeline; its vectorizer is fitted once for all candidates that share it."""
     texts, labels = paragraphs()
@@ -89,17 +109,18 @@ def read_docs() -> Any:
 def report(search: Any, score: float) -> None:
     """Print what came of a search."""
     done = search.metadata_
-    print(f"  {done['partial_fit_calls']} calls in {search.search_time_:.1f} s")
+    amount = done.get("n_resources", done.get("partial_fit_calls"))
+    print(f"  {amount} {search.resource} in {search.search_time_:.1f} s")
     print(f"  best {search.best_score_:.3f} on rows held out, {score:.3f} on rows never seen")
     for name, value in search.best_params_.items():
         print(f"    {name} = {value:.3g}" if isinstance(value, float) else f"    {name} = {value}")
 
 
 def main() -> None:
-    """Search twice, and draw what happened."""
+    """Search three times, and draw what happened."""
     began = time.perf_counter()
     with Fleet():
-        searches = [read_digits(), read_docs()]
+        searches = [read_digits(), grow_forests(), read_docs()]
     print(f"\n{time.perf_counter() - began:.0f} s in all")
     try:
         import matplotlib

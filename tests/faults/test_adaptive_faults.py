@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import SGDClassifier
 
@@ -147,6 +148,43 @@ def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path, die_at,
     scores = search.cv_results_["mean_test_score"]
     # none of its neighbours is blamed for it
     assert np.isnan(scores).sum() == (1 if die_at == 1 else 0)
+
+
+class DyingForest(RandomForestClassifier):
+    """Ends its worker in the first fit of some number of trees."""
+
+    def __init__(self, max_depth=None, marker=None, n_estimators=10, warm_start=False):
+        super().__init__(
+            n_estimators, max_depth=max_depth, random_state=0, warm_start=warm_start, n_jobs=1
+        )
+        self.marker = marker
+
+    def fit(self, X, y):
+        super().fit(X, y)
+        if self.n_estimators == 9 and self.marker and not Path(self.marker).exists():
+            Path(self.marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+
+@pytest.mark.parametrize("params", [{}, {"cv": 3}])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_models_of_other_resources_are_made_again(tmp_path, params, checkpoint):
+    """Those that were grown from level to level on the worker that dies, and their splits."""
+    rows = np.random.default_rng(0).normal(size=(120, 4))
+    labels = (rows[:, 0] * rows[:, 1] > 0).astype(int)
+    how = {"max_iter": 9, "resource": "n_estimators", "random_state": 0} | params
+    space = {"max_depth": [1, 2, 3, 4, 5, 6]}
+    plain = HyperbandSearchCV(DyingForest(), space, n_jobs=1, **how).fit(rows, labels)
+    if checkpoint:
+        how["checkpoint"] = tmp_path / "search"
+    forest = DyingForest(marker=str(tmp_path / "marker"))
+    with Fleet(n_workers=2):
+        search = HyperbandSearchCV(forest, space, **how).fit(rows, labels)
+    assert (tmp_path / "marker").exists()
+    for key in ("mean_test_score", "std_test_score", "budget", "n_resources"):
+        np.testing.assert_array_equal(search.cv_results_[key], plain.cv_results_[key])
+    np.testing.assert_array_equal(search.predict_proba(rows), plain.predict_proba(rows))
 
 
 SCRIPT = """

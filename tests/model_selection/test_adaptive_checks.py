@@ -2,7 +2,8 @@
 
 import pytest
 from sklearn.cluster import MiniBatchKMeans
-from sklearn.linear_model import SGDClassifier, SGDRegressor
+from sklearn.linear_model import Ridge, SGDClassifier, SGDRegressor
+from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet.model_selection import (
@@ -31,7 +32,7 @@ def _expected_failures(search):
     return dict.fromkeys([*checks, "check_transformer_preserve_dtypes"], _AS_STOCK)
 
 
-@pytest.mark.sampled(185)
+@pytest.mark.sampled(220)
 @parametrize_with_checks(
     [
         SuccessiveHalvingSearchCV(sgd(SGDClassifier), ALPHAS, n_initial_parameters=3, **HOW),
@@ -43,6 +44,17 @@ def _expected_failures(search):
         ASHASearchCV(sgd(SGDClassifier), ALPHAS, n_initial_parameters=3, max_iter=3, **HOW),
         IncrementalSearchCV(sgd(SGDRegressor), ALPHAS, n_initial_parameters=2, max_iter=3, **HOW),
         InverseDecaySearchCV(sgd(SGDClassifier), ALPHAS, n_initial_parameters=2, max_iter=3, **HOW),
+        SuccessiveHalvingSearchCV(
+            Ridge(), {"alpha": [0.1, 1.0]}, resource="n_samples", n_initial_parameters=2, **HOW
+        ),
+        IncrementalSearchCV(
+            DecisionTreeRegressor(random_state=0),
+            {"min_samples_leaf": [1, 2]},
+            resource="folds",
+            cv=2,
+            n_initial_parameters=2,
+            **HOW,
+        ),
     ],
     expected_failed_checks=_expected_failures,
 )

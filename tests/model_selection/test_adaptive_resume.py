@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet.model_selection import ASHASearchCV, HyperbandSearchCV, SuccessiveHalvingSearchCV
+from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
 
 
@@ -77,6 +79,48 @@ def test_interrupted_search_is_resumed(kind, stop_at, tmp_path, monkeypatch):
     assert calls(log)[1] >= 1
 
 
+@pytest.mark.parametrize("kind", [HyperbandSearchCV, ASHASearchCV])
+@pytest.mark.parametrize("stop_at", [4, 13, 20])
+def test_model_chooses_the_same_candidates_again(kind, stop_at, tmp_path, monkeypatch):
+    log, plain_log = tmp_path / "log", tmp_path / "plain"
+    parameters = {"quality": uniform(0, 1)}
+    how = {"n_jobs": 1, "sampler": "tpe", "parameters": parameters}
+    plain = search(kind, tmp_path, plain_log, checkpoint=None).set_params(**how).fit(X, Y)
+    monkeypatch.setattr(Writer, "stop_at", stop_at)
+    with pytest.raises(KeyboardInterrupt):
+        search(kind, tmp_path, log).set_params(**how).fit(X, Y)
+    monkeypatch.setattr(Writer, "stop_at", None)
+    again = search(kind, tmp_path, log).set_params(**how).fit(X, Y)
+    assert again.cv_results_["params"] == plain.cv_results_["params"]
+    np.testing.assert_array_equal(again.history_["test_score"], plain.history_["test_score"])
+    assert calls(log)[1] <= 9  # those of the instruction that was interrupted
+
+
+@pytest.mark.parametrize("kind", [HyperbandSearchCV, ASHASearchCV])
+def test_model_is_asked_and_told_in_the_recorded_order(kind, tmp_path, on_cluster, monkeypatch):
+    """With several slots, what was recorded is replayed as it was, and what ran is made again."""
+    log, how = tmp_path / "log", {"sampler": "tpe", "parameters": {"quality": uniform(0, 1)}}
+
+    def seconds(loop):  # the time is over after the twelfth score
+        return float(len(loop.listener.history.rows) >= 12)
+
+    first = search(kind, tmp_path, log).set_params(**how, time_budget=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(AdaptiveLoop, "seconds", property(seconds))
+        first.fit(X, Y)
+    again = search(kind, tmp_path, log).set_params(**how).fit(X, Y)
+    results, n_first = again.cv_results_, len(first.history_)
+    for number, params in zip(
+        first.cv_results_["candidate"], first.cv_results_["params"], strict=True
+    ):
+        if number in first.history_["candidate"].to_numpy():
+            assert results["params"][list(results["candidate"]).index(number)] == params
+    columns = ["candidate", "partial_fit_calls", "test_score"]
+    recorded = again.history_[columns].iloc[:n_first]
+    assert recorded.to_numpy().tolist() == first.history_[columns].to_numpy().tolist()
+    assert again.n_checkpoint_calls_ == first.metadata_["partial_fit_calls"]
+
+
 @pytest.mark.parametrize("kind", [HyperbandSearchCV, SuccessiveHalvingSearchCV, ASHASearchCV])
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.3])
 def test_search_that_ran_out_of_time_goes_on(kind, seconds, tmp_path):
@@ -116,10 +160,15 @@ def test_searches_on_a_fleet_record_and_resume(tmp_path, cluster_client):
         second = search(HyperbandSearchCV, tmp_path, log).fit(X, Y)
     assert len(calls(log)[0]) == n_made
     assert second.best_params_ == first.best_params_
-    # of the models only the best is left
-    (best,) = (tmp_path / "search").glob("models-*/*.model")
+    # of the models only the best is left, and those that a search with more calls may train on
+    paths = (tmp_path / "search").glob("models-*/*.model")
+    models = {tuple(map(int, path.stem.split("-")[::2])) for path in paths}
+    columns = ("candidate", "partial_fit_calls")
+    last = set(zip(*(first.cv_results_[column].tolist() for column in columns), strict=True))
     number = first.cv_results_["candidate"][first.best_index_]
-    assert best.stem == f"{number}-{first.n_iter_}"
+    assert models == {(n, n_calls) for n, n_calls in last if n_calls == 9} | {
+        (number, first.n_iter_)
+    }
 
 
 def test_damaged_model_is_trained_again(tmp_path):
@@ -159,7 +208,6 @@ def test_model_in_memory_is_not_taken_for_an_older_one_on_disk(tmp_path, monkeyp
     ("change", "what"),
     [
         ({"parameters": {"quality": QUALITIES[1:]}}, "parameters"),
-        ({"max_iter": 27}, "max_iter"),
         ({"random_state": 1}, "random_state"),
         ({"test_size": 0.3}, "test_size"),
         ({"scoring": "accuracy"}, "scoring"),

@@ -125,7 +125,7 @@ def test_halving_promotes_the_best_in_any_order_of_completion(data, n, eta):
 @given(st.data(), st.sampled_from([(9, 3), (27, 3), (16, 2), (10, 3)]))
 def test_hyperband_takes_what_it_says_it_takes(data, how):
     brackets = hyperband_rungs(*how)
-    schedule = Hyperband(brackets)
+    schedule = Hyperband(brackets, how[1])
     seed = data.draw(st.integers(0, 1000))
     rng = np.random.default_rng(seed)
     table = rng.random((schedule.n_candidates, 10))
@@ -167,7 +167,7 @@ def test_who_is_sure_to_go_on_does_not_wait():
 def test_all_that_fail_end_the_search():
     for schedule in (
         SuccessiveHalving(halving_rungs(9, 1, None, 3)),
-        Hyperband(hyperband_rungs(9, 3)),
+        Hyperband(hyperband_rungs(9, 3), 3),
         AsynchronousHalving(9, [1, 3, 9], 3),
         RoundRobin(9, 10),
         StopOnPlateau(SuccessiveHalving(halving_rungs(9, 1, None, 3)), 3, 0.0, 1),

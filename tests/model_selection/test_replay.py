@@ -22,7 +22,7 @@ X, Y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2
 
 
 def candidate(number, n_calls=1):
-    return Candidate(number, {}, instruction=TrainInstruction(number, n_calls))
+    return Candidate(number, {}, key=f"{number}-", instruction=TrainInstruction(number, n_calls))
 
 
 def test_scores_come_after_as_many_orders_as_before():
@@ -125,7 +125,7 @@ def test_a_model_whose_score_is_under_way_is_kept(tmp_path):
     report.loop.decide = lambda scores: 0.0
     for trained, n_calls in ((first, 2), (second, 1)):
         instruction = TrainInstruction(trained.number, n_calls)
-        models.put(trained.number, TrainedModel("model", n_calls))
+        models.put(trained.key, TrainedModel("model", n_calls))
         record = Record(n_calls, {"score": 1.0})
         trained.instruction, trained.n_calls = instruction, n_calls
         trained.best = (instruction, record)
@@ -133,6 +133,6 @@ def test_a_model_whose_score_is_under_way_is_kept(tmp_path):
         report.on_record(trained, instruction, record)
         if trained is first:
             first.instruction = TrainInstruction(0, 3)
-            models.put(0, TrainedModel("model", 3))
-    assert models.exact(0, 3) is not None
-    assert models.exact(1, 1) is not None
+            models.put(first.key, TrainedModel("model", 3))
+    assert models.exact(first.key, 3) is not None
+    assert models.exact(second.key, 1) is not None

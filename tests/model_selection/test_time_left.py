@@ -176,17 +176,17 @@ def adaptive(schedule, seconds_of, seed, n_known=None):
 
 
 def hyperband(seed):
-    return adaptive(Hyperband(hyperband_rungs(27, 3)), lambda _: 0.2, seed)
+    return adaptive(Hyperband(hyperband_rungs(27, 3), 3), lambda _: 0.2, seed)
 
 
 def hyperband_tenfold(seed):
-    schedule = Hyperband(hyperband_rungs(27, 3))
+    schedule = Hyperband(hyperband_rungs(27, 3), 3)
     return adaptive(schedule, lambda p: 0.02 * p["width"], seed)
 
 
 def hyperband_sampled(seed):
     """Candidates are only known once they have begun."""
-    return adaptive(Hyperband(hyperband_rungs(27, 3)), lambda _: 0.2, seed, n_known=0)
+    return adaptive(Hyperband(hyperband_rungs(27, 3), 3), lambda _: 0.2, seed, n_known=0)
 
 
 def adaptive_halving(seed):

@@ -225,21 +225,32 @@ multimetric_ : bool
 _ADAPTIVE_SEARCHES = {
     "adaptive_estimator": """\
 estimator : estimator with ``partial_fit``, or a pipeline that ends in one
-    Estimator to train. Each candidate is a clone. The steps of a pipeline before the last are
-    fitted once on the training rows, for all candidates in which they are the same (on the
-    first block of rows, if a worker cannot hold all rows).
+    Estimator to train; with another `resource` than "calls" it needs ``fit`` alone. Each candidate
+    is a clone. The steps of a pipeline before the last are fitted once on the training rows, for
+    all candidates in which they are the same (on the first block of rows, if a worker cannot hold
+    all rows).
 parameters : dict or list of dict
     Parameter names, with a list of values or a distribution with ``rvs`` for each.""",
     "adaptive_parameters": """\
+resource : {"calls", "n_samples", "folds"} or name of a parameter, default="calls"
+    What candidates get more of from rung to rung: calls of ``partial_fit``; training rows, of which
+    `max_iter` stands for all; folds of `cv` on which they are fitted and scored; or an integer
+    parameter of the estimator, such as ``"n_estimators"`` or ``"clf__max_iter"``. All numbers of
+    calls, `max_iter` and the like, are then numbers of these. See Notes.
 scoring : str, callable, list, tuple or dict, default=None
     Metric of the candidates; by default the estimator's own ``score``. Of several metrics,
     `refit` must name the one that decides.
+cv : int, cross-validation generator or iterable, default=None
+    None scores on one holdout. With splits each candidate has a model per split, and its score is
+    the mean; the best is trained again on all rows, up to its best score. Rows must be in this
+    process. With ``resource="folds"`` None means 5 folds.
 test_size : float or int, default=None
     Fraction or number of rows to score on, held out from training; the same for all
-    candidates. None is 0.15. Local rows of a classifier are stratified by class.
+    candidates. None is 0.15. Local rows of a classifier are stratified by class. Without effect,
+    and refused, with splits.
 batch_size : int, default=None
     Maximum number of rows per call of ``partial_fit``. By default a block of a Dask
-    collection, or 10,000 local rows.
+    collection, or 10,000 local rows. Refused with another `resource`.
 sampler : {"random", "sobol", "halton", "tpe", "auto"}, sampler of Optuna or CandidateSource, \
         default="random"
     Sampler of candidates: random, quasi-random, or by a model of the scores so far: Optuna's tree
@@ -261,7 +272,7 @@ refit : bool, str or callable, default=True
     the best; then the best model of every candidate stays on the workers until the end.
 refit_on_test : bool, default=False
     If True, train the best model on the test rows too, for as many epochs as on the training
-    rows.
+    rows; with another `resource` than "calls" it is fitted again on all rows.
 error_score : 'raise' or numeric, default=np.nan
     Score in `cv_results_` of a candidate that fails. It is not trained on in any case; "raise"
     ends the search.
@@ -277,7 +288,8 @@ time_budget : float, default=None
 checkpoint : str or path-like, default=None
     Location of the recorded models and scores: a directory that all workers see, or any
     location that fsspec knows. The same search with the same checkpoint makes only the calls
-    that are missing. Needs a `random_state` that is a number.
+    that are missing, also with a larger `max_iter`, `n_initial_parameters` or `time_budget`: see
+    Notes. Needs a `random_state` that is a number.
 random_state : int, RandomState instance or None, default=None
     Seed of candidates, test rows and the order of rows. The estimator has its own.
 verbose : int, default=0
@@ -287,18 +299,20 @@ verbose : int, default=0
     same.""",
     "adaptive_attributes": """\
 cv_results_ : dict of str -> ndarray of shape (n_candidates,)
-    A row per candidate at its best score, with scikit-learn's keys (one split), and
-    ``candidate``, ``bracket``, ``rung``, ``budget`` (calls of ``partial_fit`` until then) and
-    ``partial_fit_calls`` (calls in all). Times are totals in seconds.
+    A row per candidate at its best score, with scikit-learn's keys, and ``candidate``, ``bracket``,
+    ``rung``, ``budget`` (calls of ``partial_fit`` until then) and ``partial_fit_calls`` (calls in
+    all), which is ``n_resources`` for another `resource`. Times are totals in seconds. Folds
+    on which a candidate was not scored are NaN.
 history_ : pandas.DataFrame
-    A row per score: ``candidate``, ``bracket``, ``rung``, ``partial_fit_calls``,
-    ``n_samples_seen``, ``test_score`` (or one column per metric), ``fit_time``,
-    ``score_time`` and ``elapsed`` seconds since the search began.
+    A row per score: ``candidate``, ``bracket``, ``rung``, ``partial_fit_calls`` or ``n_resources``,
+    ``n_samples_seen`` (by all models of the candidate, once for each call or fit), ``test_score``
+    (or one column per metric), ``fit_time``, ``score_time`` and ``elapsed`` seconds since the
+    search began.
 metadata_ : dict
     Executed models, calls and rungs, in the form of `metadata`; equal to it if nothing was cut
     short.
 n_checkpoint_calls_ : int
-    Calls of ``partial_fit`` whose scores came from the checkpoint.
+    Calls of ``partial_fit``, or amount of another resource, whose scores came from the checkpoint.
 search_time_ : float
     Seconds that the search took.
 best_estimator_ : estimator
@@ -310,11 +324,11 @@ best_params_ : dict
 best_index_ : int
     Index of the best model in `cv_results_`.
 n_iter_ : int
-    Calls of ``partial_fit`` that the best model has had.
+    Calls of ``partial_fit``, or amount of another resource, that the best model has had.
 scorer_ : callable or dict of str -> callable
     Scorers in use.
 n_splits_ : int
-    Number of splits, which is 1.
+    Number of splits; 1 for a holdout.
 multimetric_ : bool
     Whether there are several metrics.
 {refit_attributes}
@@ -322,9 +336,10 @@ multimetric_ : bool
 Raises
 ------
 TypeError
-    If the estimator has no ``partial_fit``.
+    If the estimator has no ``partial_fit``, with ``resource="calls"``.
 ValueError
-    If a parameter is invalid, no candidate could be scored, or a batch does not fit into a worker.
+    If a parameter is invalid, the resource is among the parameters, no candidate could be scored,
+    or a batch, or with another resource all rows, do not fit into a worker.
 skfleet.exceptions.FleetError
     If no worker remains, or every candidate killed its workers, by lack of memory for example.
 KeyboardInterrupt
@@ -334,6 +349,29 @@ Rows are scattered to the fleet once, and each worker has at most one copy. If a
 hold all rows, each holds a part, and models move between workers. Rows are shuffled anew in
 every epoch, in the same order for all candidates. Models stay on the workers; only the best is
 fetched.
+
+With ``resource="n_samples"`` a candidate is fitted afresh at each level r, on the share
+r / `max_iter` of the training rows, rounded up. They are the first rows of an order that is the
+same for all candidates: the rows of a smaller share are in the larger ones, and every share of a
+classifier is stratified. With the name of a parameter, the parameter is r at level r, and training
+goes on from the model of the level before where that is possible: over ``n_estimators`` of XGBoost
+and LightGBM from the last round, and over ``n_estimators``, ``max_iter``, ``max_epochs`` or
+``epochs`` by ``warm_start`` where the last step has it. A solver that counts the iterations of each
+fit makes those that are missing. Forests and scikit-learn's gradient boosting then are those of one
+fit, if they have a seed. All other candidates are fitted afresh, and so is what a warm start does
+not serve: ``solver="liblinear"`` and bagging with ``oob_score``. A solver that has not converged
+is only warned of at the highest level. With ``resource="folds"`` a candidate at level r was fitted
+and scored on the first r folds, and its score is their mean; the default of `max_iter` means all
+folds.
+
+With a checkpoint, a search with a larger `max_iter` or more candidates takes the recorded scores,
+because the first candidates do not depend on their number. The result is that of a search which was
+not divided, if the estimator has a seed and the order of scores decides nothing: with ASHA on one
+slot alone. In Hyperband a larger `max_iter` should be `aggressiveness` times as large: each bracket
+then begins with its candidates of the smaller search. A candidate that was dropped and goes on
+after all is trained from its start, as only the models at the highest level and the best one are
+recorded. With ``patience=True``, or a sampler that has a model, only what matches is taken. With
+``resource="n_samples"`` a larger `max_iter` is another search, since a level is a share of it.
 
 A candidate that fails, or whose score is NaN, is stopped with a warning. A candidate that kills
 its workers is tried once more with nothing else running, and then is stopped too. A model that

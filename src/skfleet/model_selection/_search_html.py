@@ -90,10 +90,7 @@ def _candidates(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> list[s
     """Return the number of candidates, of their splits, and of those without a score."""
     n_candidates, splits = len(results["params"]), count(_n_splits(results), "split")
     if "metadata_" in fitted:
-        n_calls = fitted["metadata_"]["partial_fit_calls"]
-        texts = [f"{n_candidates}, in {count(n_calls, 'call')} of partial_fit"]
-        if "n_iter_" in fitted:
-            texts.append(f"best after {count(fitted['n_iter_'], 'call')}")
+        texts = _levels(fitted, n_candidates)
     elif "n_resources" in results:  # of halving
         iterations, first = np.unique(results["iter"], return_index=True)
         steps = [
@@ -109,9 +106,21 @@ def _candidates(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> list[s
     return texts
 
 
+def _levels(fitted: Mapping[str, Any], n_candidates: int) -> list[str]:
+    """Return what the candidates of an adaptive search had of its resource, and the best had."""
+    metadata, best = fitted["metadata_"], fitted.get("n_iter_")
+    if "n_resources" in metadata:
+        resource = fitted["resource"]
+        texts = [f"{n_candidates}, with {metadata['n_resources']} of resource={resource!r}"]
+        return texts if best is None else [*texts, f"best with {best}"]
+    texts = [f"{n_candidates}, in {count(metadata['partial_fit_calls'], 'call')} of partial_fit"]
+    return texts if best is None else [*texts, f"best after {count(best, 'call')}"]
+
+
 def _times(fitted: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """Return the seconds of the search, the fits and the refit, where they are known."""
-    n_fits = results.get("n_folds", _n_splits(results))
+    # those of an adaptive search are totals
+    n_fits = 1 if "history_" in fitted else results.get("n_folds", _n_splits(results))
     seconds = {
         name: float(np.nansum(results[f"mean_{phase}_time"] * n_fits))
         for name, phase in {"fits": "fit", "scores": "score"}.items()
@@ -158,7 +167,9 @@ def _checkpoint(search: Any, results: Mapping[str, Any]) -> str:
     if search.checkpoint is None:
         return ""
     if "n_checkpoint_calls_" in fitted:
-        return f"{count(fitted['n_checkpoint_calls_'], 'call')} of partial_fit"
+        n_calls = fitted["n_checkpoint_calls_"]
+        is_of_calls = search.resource == "calls"
+        return f"{count(n_calls, 'call')} of partial_fit" if is_of_calls else str(n_calls)
     if "n_checkpoint_fits_" not in fitted:  # after Ctrl-C before any was read
         return ""
     n_fits = len(results["params"]) * _n_splits(results)

@@ -14,10 +14,9 @@ from skfleet.model_selection._adaptive._results import History
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._training_tasks import Record
 from skfleet.model_selection._adaptive._training_times import PendingInstruction, TrainingTimes
-from skfleet.model_selection._adaptive._trial import Candidate, Listener, Score
+from skfleet.model_selection._adaptive._trial import Candidate, Listener, Score, candidate_key
 from skfleet.model_selection._dispatch._time_left import Params
 from skfleet.model_selection._records._checkpoint import Checkpoint, report_recorded
-from skfleet.model_selection._records._tokenize import content_key, unfitted
 from skfleet.model_selection._samplers._candidate_source import FixedCandidates
 
 logger = logging.getLogger("skfleet.model_selection")
@@ -36,18 +35,21 @@ class Report(Listener):
         bar: ProgressBar | None,
         checkpoint: Checkpoint | None,
         models: ModelStore | None,
+        unit: str = "calls of partial_fit",
+        last_level: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.history = history
         self.n_calls = 0
         self.loop: AdaptiveLoop
         self._n_planned, self._times = n_planned, TrainingTimes()
+        self._last_level = last_level  # whose models a search with a higher one may go on from
         self._bar, self._checkpoint, self._models = bar, checkpoint, models
-        self._verbose, self._has_resumed = verbose, False
+        self._unit, self._verbose, self._has_resumed = unit, verbose, False
         self._last_log = time.monotonic()
         self._timer = UpdateTimer(TIME_LEFT_SECONDS)
         self._unscored: list[PendingInstruction] = []
-        self._best: tuple[int, int] | None = None
+        self._best: tuple[str, int] | None = None
         self._n_scores = 0  # in the checkpoint
         self._replayed: set[tuple[int, int]] = set()  # candidate and n_calls
 
@@ -88,11 +90,12 @@ class Report(Listener):
         else:
             self.report_checkpoint()
         if record.failure is not None:
-            text = "candidate %d failed after %d calls of partial_fit and is out: %r"
-            logger.warning(text, candidate.number, n_before, record.failure.error)
+            text = "candidate %d failed after %d %s and is out: %r"
+            error = record.failure.error
+            logger.warning(text, candidate.number, n_before, self._unit, error)
         logger.debug("candidate %d, %s: %s", candidate.number, instruction, dict(record.scores))
         if self._verbose > 1:
-            print(score_line(candidate, record))
+            print(score_line(candidate, record, self._unit))
         if self._bar is not None:
             self._bar.state.total = self.n_expected - self.history.n_checkpoint_calls
             self._bar.set_status(str(self))
@@ -108,8 +111,8 @@ class Report(Listener):
         n_calls = self.history.n_checkpoint_calls
         if not self._has_resumed and n_calls:
             self._has_resumed = True
-            unit, is_printed = "calls of partial_fit", bool(self._verbose)
-            report_recorded(n_calls, self._n_planned, unit, is_printed=is_printed)
+            is_printed = bool(self._verbose)
+            report_recorded(n_calls, self._n_planned, self._unit, is_printed=is_printed)
 
     def _write(self, candidate: Candidate, instruction: TrainInstruction, record: Record) -> None:
         """Write a score to the checkpoint, and delete the models that are not needed any more."""
@@ -123,26 +126,31 @@ class Report(Listener):
             return
         previous = self._best
         self._best = self._current_best()
-        needed = {(candidate.number, record.n_calls)}
-        needed |= {self._best} if self._best is not None else set()
-        self._models.prune(needed, candidate.number)
-        if previous is not None and previous != self._best and previous[0] != candidate.number:
-            previous_best = self.loop.candidates[previous[0]]
+        needed = {(candidate.key, record.n_calls)} | self._needed_after(candidate)
+        self._models.prune(needed, candidate.key)
+        if previous is not None and previous != self._best and previous[0] != candidate.key:
+            previous_best = self.loop.candidates[int(previous[0].partition("-")[0])]
+            needed |= self._needed_after(previous_best)
             if not previous_best.is_stopped:  # a worker may be further than its last score
                 running = range(previous_best.n_calls, previous_best.instruction.n_calls + 1)
-                needed |= {(previous_best.number, n_calls) for n_calls in running}
-            self._models.prune(needed, previous_best.number)
+                needed |= {(previous_best.key, n_calls) for n_calls in running}
+            self._models.prune(needed, previous_best.key)
 
     def on_stopped(self, candidate: Candidate) -> None:
         """Delete the stored models of a stopped candidate, but for the best model."""
         if self._models is not None:
-            best = self._current_best()
-            self._models.prune(set() if best is None else {best}, candidate.number)
+            self._models.prune(self._needed_after(candidate), candidate.key)
 
-    def _current_best(self) -> tuple[int, int] | None:
-        """Return the number of the best candidate, and the calls that its best model had."""
+    def _needed_after(self, candidate: Candidate) -> set[tuple[str, int]]:
+        """Return the stored models that are needed when a candidate is not trained any more."""
+        best = self._current_best()
+        needed = set() if best is None else {best}
+        return needed | ({(candidate.key, self._last_level)} if self._last_level else set())
+
+    def _current_best(self) -> tuple[str, int] | None:
+        """Return the key of the best candidate, and the calls that its best model had."""
         best = self.loop.best
-        return None if best is None or best.best is None else (best.number, best.best[1].n_calls)
+        return None if best is None or best.best is None else (best.key, best.best[1].n_calls)
 
     def line(self, *, is_over: bool = False) -> str:
         """Return one line of progress: calls, elapsed time, best score, estimated time left."""
@@ -150,7 +158,7 @@ class Report(Listener):
         about = "" if seconds_left is None else f", about {format_duration(seconds_left)} to go"
         return (
             f"{self.n_calls - self.history.n_checkpoint_calls} of "
-            f"{self.n_expected - self.history.n_checkpoint_calls} calls of partial_fit in "
+            f"{self.n_expected - self.history.n_checkpoint_calls} {self._unit} in "
             f"{format_duration(self.loop.seconds)}; {self}{about}"
         )
 
@@ -193,11 +201,11 @@ class Report(Listener):
 
 def _key(candidate: Candidate, instruction: TrainInstruction) -> str:
     """Return the key of a record: candidate number, number of calls, hash of the parameters."""
-    digest = content_key(unfitted(candidate.params))[:12]
-    return f"{candidate.number}-{instruction.n_calls}-{digest}"
+    number, _, digest = candidate_key(candidate.number, candidate.params).partition("-")
+    return f"{number}-{instruction.n_calls}-{digest}"
 
 
-def score_line(candidate: Candidate, record: Record) -> str:
+def score_line(candidate: Candidate, record: Record, unit: str) -> str:
     """Format a score like the line that scikit-learn prints for a fit."""
     params = ", ".join(f"{name}={value}" for name, value in candidate.params.items())
     if record.failure is not None:
@@ -206,6 +214,6 @@ def score_line(candidate: Candidate, record: Record) -> str:
         scores = ", ".join(f"{name}={score:.3f}" for name, score in record.scores.items())
     seconds = format_duration(record.fit_time + record.score_time)
     return (
-        f"[candidate {candidate.number}] END {params}; {record.n_calls} calls of partial_fit, "
+        f"[candidate {candidate.number}] END {params}; {record.n_calls} {unit}, "
         f"{scores}, total time={seconds}"
     )

@@ -93,11 +93,12 @@ class PlacedData:
     holdout: Holdout | None = None
     is_replicated: bool = True  # every worker can hold all rows
     scattered: tuple[Any, ...] = ()
+    joined: tuple[BlockRef, ...] = ()  # blocks that are tasks of the search
 
     @property
     def owned(self) -> tuple[Any, ...]:
         """Objects on the engine that belong to the search and are released with it."""
-        return self.scattered or tuple(ref.X for ref in self.test)
+        return self.scattered or tuple(ref.X for ref in (*self.test, *self.joined))
 
 
 def place_data(
@@ -111,21 +112,29 @@ def place_data(
     seed: int,
 ) -> PlacedData:
     """Split off a holdout, and place training and test rows on the engine."""
-    size = 0.15 if test_size is None else test_size
     if rows.on_dask:
         rows = with_row_offsets(engine, rows)
         # an out-of-core pass reads y alone, without loading the rows
         labels = (y if engine.is_out_of_core(rows) else "rows") if stratify else None
-        holdout = draw_holdout(engine, rows, size, seed, labels)
+        holdout = draw_holdout(engine, rows, _size_of(test_size), seed, labels)
         return _place_blocks(engine, rows, holdout, batch_size, seed)
-    return _place_local(engine, Block(*rows.blocks[0]), size, stratify, batch_size, seed)
+    return _place_local(engine, Block(*rows.blocks[0]), test_size, stratify, batch_size, seed)
+
+
+def _size_of(test_size: float | int | None) -> float:
+    return 0.15 if test_size is None else test_size
 
 
 def _place_local(
-    engine: Engine, block: Block, size: float, stratify: bool, batch_size: int | None, seed: int
+    engine: Engine,
+    block: Block,
+    test_size: float | int | None,
+    stratify: bool,
+    batch_size: int | None,
+    seed: int,
 ) -> PlacedData:
     """Scatter rows of this process, shuffled, in blocks."""
-    train, test = _split(block, size, stratify, seed)
+    train, test = split_holdout(block, test_size, stratify, seed)
     n_bytes = block_bytes(block)
     is_replicated = engine.is_local or n_bytes <= MAX_DATA_FRACTION * engine.memory_limit
     max_rows = MAX_BLOCK_ROWS
@@ -152,10 +161,12 @@ def _place_local(
     )
 
 
-def _split(block: Block, size: float, stratify: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def split_holdout(
+    block: Block, test_size: float | int | None, stratify: bool, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of training and test rows, stratified where the classes permit it."""
     indices = np.arange(block.n_rows)
-    options = {"test_size": size, "random_state": seed}
+    options = {"test_size": _size_of(test_size), "random_state": seed}
     if stratify:
         y = np.asarray(block.y)
         with suppress(ValueError):  # a class of one row, or more classes than test rows

@@ -38,9 +38,11 @@ def report_data_memory(
     name: str,
     batch_size: int | None,
     n_jobs: int | None,
+    resource: str | None = None,
 ) -> None:
     """Log the memory of a search, and raise where its data do not fit into a worker.
 
+    With a `resource` each worker has all rows, and each fit a copy of those it trains on.
     Nothing is known of rows of unknown size, and of those of a search in this process.
     """
     # Sizes: of all rows, of a block, of a batch, and of what the first steps of a pipeline learn.
@@ -51,9 +53,18 @@ def report_data_memory(
     is_replicated = n_bytes <= MAX_DATA_FRACTION * engine.memory_limit
     row = n_bytes / rows.n_rows
     largest = n_bytes if rows.lengths is None else max(rows.lengths) * row
+    if resource is not None and not is_replicated:
+        raise ValueError(
+            f"X must fit into {MAX_DATA_FRACTION:.0%} of the memory of each worker with "
+            f"resource={resource!r}. Got {format_bytes(n_bytes)} for a limit of "
+            f"{format_bytes(engine.memory_limit)} instead. Start workers with more memory, or "
+            'take resource="calls" without cv.'
+        )
     batch = min(
         largest, (batch_size or (largest / row if rows.on_dask else DEFAULT_BATCH_ROWS)) * row
     )
+    if resource is not None:
+        largest = batch = n_bytes
     n_steps = len(getattr(estimator, "steps", [estimator])) - 1
     # rows to learn are concatenated, and go through one step after the other
     learned = n_bytes if is_replicated else largest

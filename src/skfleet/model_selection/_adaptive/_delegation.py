@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
@@ -50,6 +51,8 @@ class DelegatesToBestEstimator(
     _fitted_name = "best_estimator_"
     scoring: Any
     refit: Any
+    resource: str
+    cv: Any
 
     def _call_best(self, method: str, X: Any) -> Any:
         """Call a method of the best estimator."""
@@ -203,11 +206,16 @@ class DelegatesToBestEstimator(
         Returns
         -------
         routing : sklearn.utils.metadata_routing.MetadataRouter
-            ``fit`` passes on what the estimator's ``partial_fit`` and the scorer request.
+            ``fit`` passes on what the estimator's ``partial_fit`` or ``fit``, the scorer and `cv`
+            request.
         """
         router = MetadataRouter(owner=self).add_self_request(self)
-        training = MethodMapping().add(caller="fit", callee="partial_fit")
+        method = "partial_fit" if self.resource == "calls" else "fit"
+        training = MethodMapping().add(caller="fit", callee=method)
         scoring = MethodMapping().add(caller="fit", callee="score")
         scoring.add(caller="score", callee="score")
         router.add(estimator=last_step(self.estimator), method_mapping=training)
+        if self.cv is not None:
+            splitting = MethodMapping().add(caller="fit", callee="split")
+            router.add(splitter=check_cv(self.cv), method_mapping=splitting)
         return router.add(scorer=self._scorer(), method_mapping=scoring)

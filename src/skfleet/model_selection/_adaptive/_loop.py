@@ -18,7 +18,7 @@ from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._data import PlacedData
 from skfleet.model_selection._adaptive._replay import Replay
 from skfleet.model_selection._adaptive._schedules import Schedule, TrainInstruction
-from skfleet.model_selection._adaptive._training import Training
+from skfleet.model_selection._adaptive._training import training_for
 from skfleet.model_selection._adaptive._training_tasks import (
     Failure,
     Record,
@@ -26,10 +26,9 @@ from skfleet.model_selection._adaptive._training_tasks import (
     failure_of,
     model_in,
     summary_of,
-    train_on_test_rows,
 )
 from skfleet.model_selection._adaptive._training_times import PendingInstruction
-from skfleet.model_selection._adaptive._trial import Candidate, Listener
+from skfleet.model_selection._adaptive._trial import Candidate, Listener, candidate_key
 from skfleet.model_selection._samplers._candidate_source import CandidateSource, FixedCandidates
 
 logger = logging.getLogger("skfleet.model_selection")
@@ -79,9 +78,8 @@ class AdaptiveLoop:
         self.n_instructions = 0
         self._replay = Replay(self.listener.past_scores())
         self._shared = self.engine.scatter(self.context)
-        self._training = Training(
-            self.engine, self._shared, self.data, self.preprocessing_key, self.name
-        )
+        args = (self.context, self._shared, self.data, self.preprocessing_key, self.name)
+        self._training = training_for(self.engine, *args)
         self._unscored: dict[int, Candidate] = {}  # in the order of their instructions
         self._running: dict[int, Candidate] = {}  # by the id of the last task of its chain
         self._chains: dict[int, list[Task]] = {}
@@ -250,7 +248,9 @@ class AdaptiveLoop:
             params = dict(self.source.ask(instruction, pending))
             resources = self.resources_of(params)
             self.engine.check(resources)
-            self.candidates[number] = Candidate(number, params, resources)
+            # models in the checkpoint are named by their parameters too
+            key = str(number) if self.context.models is None else candidate_key(number, params)
+            self.candidates[number] = Candidate(number, params, resources, key)
         return self.candidates[number]
 
     def _submit(self, candidates: Sequence[Candidate]) -> None:
@@ -366,6 +366,7 @@ class AdaptiveLoop:
         self._training.seconds[candidate.number] = record.fit_time / n_new
         self._recent_seconds.append(record.fit_time + record.score_time)
         candidate.n_calls = record.n_calls
+        candidate.levels.append(record.n_calls)
         score = self.decide(record.scores)
         if not math.isnan(score) and not score < candidate.best_score:
             candidate.best, candidate.best_score = (instruction, record), score
@@ -413,22 +414,21 @@ class AdaptiveLoop:
         assert candidate.best is not None
         n_calls = candidate.best[1].n_calls
         models = self.context.models
-        trained = models.exact(candidate.number, n_calls) if models is not None else None
-        if trained is None and candidate.best_model is not None:
-            trained = self._fetch(candidate.best_model, is_last_try=False)
-        if trained is None:  # lost with its worker, or of an earlier search: train it again
-            candidate.model = None
-            chain = self._training.chain(candidate, n_calls)
-            trained = self._fetch(self.engine.submit_all(chain)[-1])
-        model = model_in(trained)
-        if not refit_on_test:
-            return model
-        epochs = max(1, round(n_calls / len(self.data.batches)))
-        args, name = (self._shared, trained, list(self.data.test), epochs), f"train-{self.name}"
-        state = self.engine.submit(
-            train_on_test_rows, *args, name=name, resources=candidate.resources
-        )
-        return model_in(self._fetch(state))
+        trained = None
+        if self._training.has_single_model:
+            trained = models.exact(candidate.key, n_calls) if models is not None else None
+            if trained is None and candidate.best_model is not None:
+                trained = self._fetch(candidate.best_model, is_last_try=False)
+            if trained is None:  # lost with its worker, or of an earlier search: train it again
+                candidate.model = None
+                chain = self._training.chain(candidate, n_calls)
+                trained = self._fetch(self.engine.submit_all(chain)[-1])
+            model = model_in(trained)
+        refit = self._training.refit(candidate, n_calls, trained, on_test=refit_on_test)
+        if refit is not None:
+            (task,) = self.engine.submit_all([refit], resources=candidate.resources)
+            model = model_in(self._fetch(task))
+        return model
 
     def close(self) -> None:
         """Release everything that the search has on the fleet."""

@@ -19,11 +19,16 @@ from skfleet._validation import (
     check_verbose,
 )
 from skfleet.metrics import check_scorer
+from skfleet.model_selection._adaptive._whole_rows import n_folds_of
 from skfleet.model_selection._records._tokenize import content_key, unfitted
 from skfleet.model_selection._samplers._choice import check_sampler, choose_sampler
 from skfleet.model_selection._samplers._draws import DRAWS
 
-_ALTERNATIVE = "search with HalvingRandomSearchCV"
+_ALTERNATIVE = (
+    'give candidates another resource: resource="n_samples", or a parameter such as '
+    'resource="n_estimators"'
+)
+RESOURCES = ("calls", "n_samples", "folds")
 
 
 def preprocessing_key(pipeline: Pipeline, params: Mapping[str, Any]) -> str:
@@ -57,17 +62,34 @@ def _estimator_score(estimator: Any, X: Any, y: Any = None, **params: Any) -> fl
     return estimator.score(X, y, **params)
 
 
-def check_candidate(estimator: Any, params: Mapping[str, Any]) -> None:
-    """Raise unless the estimator takes these parameters, and has ``partial_fit`` with them."""
+def check_candidate(estimator: Any, params: Mapping[str, Any], resource: str) -> None:
+    """Raise unless the estimator takes these parameters, and can be trained with the resource."""
     values = {name: clone(value, safe=False) for name, value in params.items()}
-    learner = last_step(clone(estimator).set_params(**values))
-    check_has_partial_fit(f"the candidate {params!r}", learner, _ALTERNATIVE)
+    candidate = clone(estimator).set_params(**values)
+    _check_learner(f"the candidate {params!r}", candidate, resource)
+    if resource not in RESOURCES and resource not in candidate.get_params():
+        names = ", ".join(map(repr, RESOURCES))
+        raise ValueError(
+            f"resource must be one of {names}, or a parameter of every candidate. Got {resource!r} "
+            f"for {candidate!r} instead. Look at get_params()."
+        )
+
+
+def _check_learner(subject: str, estimator: Any, resource: str) -> None:
+    """Raise unless an estimator has the method that a search calls."""
+    learner = last_step(estimator)
+    if resource == "calls":
+        check_has_partial_fit(subject, learner, _ALTERNATIVE)
+    elif not hasattr(learner, "fit"):
+        raise TypeError(
+            f"{subject} must have fit with resource={resource!r}. Got {type(learner).__name__} "
+            'instead. Take resource="calls".'
+        )
 
 
 def check_parameters(search: Any) -> None:
     """Raise for invalid parameters of a search, before any work."""
-    learner = last_step(search.estimator)
-    check_has_partial_fit("estimator", learner, _ALTERNATIVE)
+    _check_resource(search)
     search._check_schedule()
     _check_refit(search)
     _check_rows(search)
@@ -88,6 +110,52 @@ def check_seed(random_state: Any) -> None:
             "random_state must be a number with a checkpoint, to draw the same candidates and "
             f"rows again. Got {random_state!r} instead."
         )
+
+
+def _check_resource(search: Any) -> None:
+    """Check `resource` and `cv`, and the parameters that have no effect with some of them."""
+    resource = search.resource
+    if not isinstance(resource, str):
+        raise ValueError(
+            f"resource must be a name. Got {resource!r} instead. Take one of {RESOURCES}, or the "
+            "name of a parameter."
+        )
+    # a step that is searched over has other parameters than the estimator's
+    if resource.partition("__")[0] in _searched_names(search):
+        if resource in _searched_names(search):
+            raise ValueError(
+                f"parameters must not have the resource among them. Got {resource!r} instead. "
+                "Leave it out: candidates get more of it from rung to rung."
+            )
+        _check_learner("estimator", search.estimator, "folds")
+    else:
+        _check_learner("estimator", search.estimator, resource)
+        check_candidate(search.estimator, {}, resource)
+    uses_splits = search.cv is not None or resource == "folds"
+    idle: dict[str, Any] = {"batch_size": None} if resource != "calls" else {}
+    idle |= {"test_size": None, "refit_on_test": False} if uses_splits else {}
+    for name, default in idle.items():
+        if (value := getattr(search, name)) is not default:
+            raise ValueError(
+                f"{name} must be {default} with resource={resource!r} and cv={search.cv!r}, where "
+                f"it has no effect. Got {value!r} instead. Leave it out."
+            )
+    max_iter = search.max_iter if resource == "folds" else None
+    if isinstance(max_iter, int) and max_iter == search._max_iter:
+        n_folds = n_folds_of(search.cv)
+        if max_iter > n_folds:
+            raise ValueError(
+                f'max_iter must be at most the number of folds with resource="folds". Got '
+                f"{max_iter} for {n_folds} folds instead. Leave it out, or set cv."
+            )
+
+
+def _searched_names(search: Any) -> set[str]:
+    """Return the names of the parameters that candidates differ in."""
+    spaces = [search.parameters] if isinstance(search.parameters, Mapping) else search.parameters
+    return {
+        name for space in (*(spaces or ()), *(search.points_to_evaluate or ())) for name in space
+    }
 
 
 def _is_integer(value: Any) -> bool:

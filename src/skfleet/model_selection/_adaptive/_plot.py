@@ -31,25 +31,26 @@ def _draw_curves(axes: Any, search: Any, metric: str) -> None:
     from matplotlib import pyplot
 
     table = search.history_
+    level = "n_resources" if "n_resources" in table.columns else "partial_fit_calls"
     brackets = sorted(table["bracket"].unique(), reverse=True)
     colors = pyplot.get_cmap("tab10")
     best = search.cv_results_["candidate"][search.best_index_]
 
     def draw(curve: Any, **style: Any) -> None:
-        axes.plot(curve["partial_fit_calls"], curve[f"test_{metric}"], **style)
+        axes.plot(curve[level], curve[f"test_{metric}"], **style)
 
     for i, bracket in enumerate(brackets):
         label: str | None = f"bracket {bracket}" if len(brackets) > 1 else "candidates"
-        rows = table[table["bracket"] == bracket]
-        for _, curve in rows.groupby("candidate", sort=False):
+        of_bracket = table[table["bracket"] == bracket]
+        for _, curve in of_bracket.groupby("candidate", sort=False):
             draw(curve, marker=".", linewidth=0.8, alpha=0.5, color=colors(i % 10), label=label)
             label = None
     draw(table[table["candidate"] == best], marker="o", linewidth=2, color="black", label="best")
-    if table["partial_fit_calls"].max() >= 8:
+    if table[level].max() >= 8:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:.0f}")
-    axes.set_xlabel("calls of partial_fit")
-    _label_scores(axes, metric)
+    axes.set_xlabel(search._budget(len(search.cv_results_["params"])).unit)
+    _label_scores(axes, search, metric)
     axes.legend(loc="lower right", fontsize="small")
 
 
@@ -64,15 +65,16 @@ def _draw_history(axes: Any, search: Any, metric: str) -> None:
     draw_history(axes, table["elapsed"].to_numpy(), scores, np.array(labels), counts)
     axes.set_xlabel("seconds since the search began")
     axes.set_xlim(left=0)
-    _label_scores(axes, metric)
+    _label_scores(axes, search, metric)
 
 
 def _draw_importances(axes: Any, search: Any, metric: str) -> None:
     draw_importances(axes, search.parameters, search.cv_results_, metric)
 
 
-def _label_scores(axes: Any, metric: str) -> None:
-    axes.set_ylabel("score on the rows held out" if metric == "score" else metric)
+def _label_scores(axes: Any, search: Any, metric: str) -> None:
+    rows = "on the rows held out" if search.n_splits_ == 1 else f"of {search.n_splits_} splits"
+    axes.set_ylabel(f"score {rows}" if metric == "score" else metric)
 
 
 _DRAWINGS = {"curves": _draw_curves, "history": _draw_history, "importances": _draw_importances}

@@ -79,14 +79,40 @@ def hyperband_rungs(max_calls: int, eta: float) -> list[list[Rung]]:
         s_max += 1
     brackets = []
     for s in range(s_max, -1, -1):
-        # ceil(x) = -floor(-x), of a number that rounding may have put above x.
-        n = -_power_floor(-(s_max + 1) * eta**s / (s + 1) + 2e-9)
+        n = _bracket_size(s_max, s, eta)
         rungs = [
             Rung(_power_floor(n * eta**-i), max(1, _power_floor(max_calls * eta ** (i - s))))
             for i in range(s + 1)
         ]
         brackets.append(rungs)
     return brackets
+
+
+def _bracket_size(s_max: int, s: int, eta: float) -> int:
+    """Return the number of candidates that a bracket of Hyperband begins with."""
+    # ceil(x) = -floor(-x), of a number that rounding may have put above x.
+    return -_power_floor(-(s_max + 1) * eta**s / (s + 1) + 2e-9)
+
+
+def hyperband_candidates(s_max: int, eta: float) -> list[list[int]]:
+    """Return the numbers of the candidates of every bracket, the one with most candidates first.
+
+    They are numbered by iterative deepening (Brandt, Wever, Bengs and Hüllermeier, *Iterative
+    Deepening Hyperband*, arXiv 2302.00511, 2023, section 4): first those of a search with one
+    bracket, then those that a search with `eta` times as many calls adds to that bracket and those
+    of its second one, and so on. So the bracket that begins with some number of calls has the
+    candidates that it has in a search with fewer calls, and further ones.
+    """
+    brackets: list[list[int]] = []
+    n_numbered = 0
+    for highest in range(s_max + 1):
+        brackets.append([])
+        for i, numbers in enumerate(brackets):
+            n_new = max(0, _bracket_size(highest, highest - i, eta) - len(numbers))
+            numbers += range(n_numbered, n_numbered + n_new)
+            n_numbered += n_new
+    # with an eta below 2 a bracket may have had more candidates in a search with fewer calls
+    return [numbers[: _bracket_size(s_max, s_max - i, eta)] for i, numbers in enumerate(brackets)]
 
 
 def asynchronous_levels(n_calls: int, max_calls: int, eta: float) -> list[int]:
@@ -128,11 +154,13 @@ class SuccessiveHalving:
     the lower number. A failed candidate is never promoted; then fewer are.
     """
 
-    def __init__(self, rungs: Sequence[Rung], *, first: int = 0, bracket: int = 0) -> None:
+    def __init__(
+        self, rungs: Sequence[Rung], candidates: Sequence[int] | None = None, *, bracket: int = 0
+    ) -> None:
         self.rungs = list(rungs)
         self.n_candidates = self.rungs[0].n_candidates
         self._bracket = bracket
-        candidates = range(first, first + self.n_candidates)
+        candidates = range(self.n_candidates) if candidates is None else candidates
         self._queue = deque(candidates)
         self._rung_of = dict.fromkeys(candidates, 0)  # the rung in which it is or will be scored
         self._scores: list[dict[int, float]] = [{} for _ in rungs]
@@ -176,19 +204,22 @@ class SuccessiveHalving:
 
 
 class Hyperband:
-    """Several brackets of successive halving at once."""
+    """Several brackets of successive halving at once.
 
-    def __init__(self, brackets: Sequence[Sequence[Rung]]) -> None:
-        self.n_candidates = 0
+    The candidates of each bracket are those of :func:`hyperband_candidates`.
+    """
+
+    def __init__(self, brackets: Sequence[Sequence[Rung]], eta: float) -> None:
         self._brackets: list[SuccessiveHalving] = []
         self._bracket_of: dict[int, SuccessiveHalving] = {}
+        candidates = hyperband_candidates(len(brackets) - 1, eta)
         for number, rungs in enumerate(brackets):
             # the paper's s: the number of times that its candidates are divided
-            s, first = len(brackets) - 1 - number, self.n_candidates
-            bracket = SuccessiveHalving(rungs, first=first, bracket=s)
-            self.n_candidates += bracket.n_candidates
+            s = len(brackets) - 1 - number
+            bracket = SuccessiveHalving(rungs, candidates[number], bracket=s)
             self._brackets.append(bracket)
-            self._bracket_of |= dict.fromkeys(range(first, self.n_candidates), bracket)
+            self._bracket_of |= dict.fromkeys(candidates[number], bracket)
+        self.n_candidates = 1 + max(self._bracket_of)
 
     def next(self) -> TrainInstruction | None:
         """Return an instruction of the first bracket that has one."""

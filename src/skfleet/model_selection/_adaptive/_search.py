@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-import math
 from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from functools import partial
@@ -34,6 +34,7 @@ from skfleet.engine import (
     no_fit_progress,
 )
 from skfleet.metrics import response_scorer
+from skfleet.model_selection._adaptive._budgets import Budget, budget_of
 from skfleet.model_selection._adaptive._callbacks import Report
 from skfleet.model_selection._adaptive._data import PlacedData, place_data
 from skfleet.model_selection._adaptive._data_memory import report_data_memory
@@ -51,24 +52,25 @@ from skfleet.model_selection._adaptive._params import (
 from skfleet.model_selection._adaptive._plot import plot_adaptive
 from skfleet.model_selection._adaptive._results import (
     History,
-    best_index,
-    check_and_warn_failures,
-    executed_metadata,
+    metrics_by_name,
     planned_metadata,
-    search_results,
+    set_attributes,
 )
 from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
 from skfleet.model_selection._adaptive._training_tasks import TrainingContext
+from skfleet.model_selection._adaptive._whole_rows import draw_splits, n_folds_of, place_whole_rows
 from skfleet.model_selection._records._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._samplers._candidate_source import CandidateSource
 from skfleet.model_selection._samplers._choice import choose_sampler, has_model, past_scores
-from skfleet.model_selection._samplers._draws import DRAWS, candidates_of
+from skfleet.model_selection._samplers._draws import DRAWS, candidates_of, is_grid
 from skfleet.model_selection._samplers._optuna_source import OptunaSource
 
 logger = logging.getLogger("skfleet.model_selection")
 
 # Parameters that may change between a search and its resumption.
-_RUN_PARAMETERS = RUN_PARAMETERS | {"error_score", "refit_on_test", "resources", "retries"}
+_RUN_PARAMETERS = RUN_PARAMETERS | {
+    *("error_score", "max_iter", "n_initial_parameters", "refit_on_test", "resources", "retries")
+}
 
 
 class AdaptiveSearch(DelegatesToBestEstimator):
@@ -83,6 +85,8 @@ class AdaptiveSearch(DelegatesToBestEstimator):
     decay_rate: float
     patience: int | bool
     tol: float
+    resource: str
+    cv: Any
     test_size: float | int | None
     batch_size: int | None
     sampler: Any
@@ -137,24 +141,37 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         dict
             ``n_models``, ``partial_fit_calls`` and ``brackets``: a dict each, with ``bracket``,
             ``n_models``, ``partial_fit_calls`` and ``rungs``, a list of (number of models, calls of
-            ``partial_fit`` that they have had).
+            ``partial_fit`` that they have had). For another `resource`, ``n_resources`` is in the
+            place of ``partial_fit_calls``.
         """
         self._check_schedule()
-        return planned_metadata(self._rungs(self._n_planned()))
+        n = self._n_planned()
+        return planned_metadata(self._rungs(n), self._budget(n).column)
+
+    @property
+    def _max_iter(self) -> Any:
+        """The highest level: `max_iter`, or all folds where that is the default."""
+        if self.resource != "folds":
+            return self.max_iter
+        default = inspect.signature(type(self)).parameters["max_iter"].default
+        return n_folds_of(self.cv) if self.max_iter == default else self.max_iter
+
+    def _budget(self, n: int) -> Budget:
+        """Return what the candidates get more of, for n candidates."""
+        highest = [rung.n_calls for bracket in self._rungs(n) for rung in bracket]
+        return budget_of(self.resource, self._max_iter or max(highest))
 
     def _n_planned(self) -> int:
         """Return the number of candidates of `fit`: no more than a grid has points."""
         n_requested = self._n_candidates()
         if self._has_fixed_number and not isinstance(n_requested, str):
             return n_requested
-        # without any where a sampler of the user's proposes candidates
-        spaces = self.parameters or ()
-        spaces = [spaces] if isinstance(spaces, Mapping) else spaces
-        is_grid = all(not hasattr(v, "rvs") for space in spaces for v in space.values())
         if isinstance(n_requested, str):
             return len(ParameterGrid(self.parameters))
+        # without any where a sampler of the user's proposes candidates
         sampler = choose_sampler(self.sampler)
-        if is_grid and (sampler == "random" or has_model(sampler)):
+        may_end = sampler == "random" or has_model(sampler)
+        if may_end and is_grid(self.parameters or ()):
             n_requested = min(n_requested, len(ParameterGrid(self.parameters)))
         return max(n_requested, len(self.points_to_evaluate or ()))
 
@@ -182,9 +199,10 @@ class AdaptiveSearch(DelegatesToBestEstimator):
                 (n_samples, n_outputs), default=None
             Class labels or targets.
         **params : dict
-            Parameters of ``partial_fit``. Those that are aligned with the samples, such as
-            ``sample_weight``, are sliced with the rows. ``classes`` are looked up in y by default.
-            With metadata routing enabled, the metadata that ``partial_fit`` and the scorer request.
+            Parameters of ``partial_fit``, or of ``fit`` where `resource` is not "calls". Those that
+            are aligned with the samples, such as ``sample_weight``, are sliced with the rows.
+            ``classes`` are looked up in y by default. ``groups`` are for `cv`. With metadata
+            routing enabled, the metadata that this method, the scorer and `cv` request.
 
         Returns
         -------
@@ -203,14 +221,23 @@ class AdaptiveSearch(DelegatesToBestEstimator):
                 "is None. Pass y."
             )
         scorer = self._scorer()
+        uses_splits = self.cv is not None or self.resource == "folds"
+        if uses_splits and is_lazy(X):
+            raise ValueError(
+                f"X must be rows of this process with cv={self.cv!r} and "
+                f"resource={self.resource!r}. Got {type(X).__name__} instead. Compute it, or leave "
+                "cv out, and score on one holdout."
+            )
         # Two seeds, so that neither data nor candidates depend on what the other draws.
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         engine = self._engine(X)
         # Candidates, which are checked against estimator and workers before data are placed.
         source, schedule = self._candidates(engine, int(seeds[1]))
         # Parameters per row are cut with the rows; the others go to every call as they are.
-        learn_params, score_params = self._route_params(params)
-        classes = learn_params.pop("classes", None)
+        budget = self._budget(schedule.n_candidates)
+        learn_params, score_params, split_params = self._route_params(params)
+        by_calls = budget.method == "partial_fit"
+        classes = learn_params.pop("classes", None) if by_calls else None
         per_sample, constant = separate_per_sample({**learn_params, **score_params}, X)
         weight = per_sample.pop("sample_weight", None)
         names = ["sample_weight"] * (weight is not None) + list(per_sample)
@@ -218,10 +245,17 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         sliceable = X.tocsr() if is_sparse(X) else X
         blocks = row_blocks(sliceable, y, weight, per_sample=per_sample, dtype=None)
         fit_params = {name: value for name, value in constant.items() if name in learn_params}
-        fit_params |= classes_for_partial_fit(last_step(self.estimator), y, classes)
-        # Before the data are placed too: a checkpoint of another search ends this one.
-        checkpoint, models = self._open_checkpoint(engine, X, y, params)
+        if by_calls:
+            fit_params |= classes_for_partial_fit(last_step(self.estimator), y, classes)
         stratify = is_classifier(self.estimator) and y is not None
+        seed = int(seeds[0])
+        splits = draw_splits(self, X, y, seed, **split_params) if uses_splits else []
+        # Before the data are placed too: a checkpoint of another search ends this one.
+        changes: dict[str, Any] = {"cv": [tuple(split) for split in splits]} if splits else {}
+        if budget.is_fraction:  # which is of the highest level
+            changes["max_iter"] = budget.max_level
+        checkpoint, models = self._open_checkpoint(engine, X, y, {**params, **changes})
+        is_whole = uses_splits or not by_calls
         report_data_memory(
             engine,
             blocks,
@@ -229,28 +263,29 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             name=type(self).__name__,
             batch_size=self.batch_size,
             n_jobs=None if self.n_jobs in (None, -1) else self.n_jobs,
+            resource=self.resource if is_whole else None,
         )
         # Blocks that fit stay loaded for the search, and are released with it.
         with engine.persist(blocks) as persisted:
-            data = place_data(
-                engine,
-                persisted,
-                y,
-                test_size=self.test_size,
-                stratify=stratify,
-                batch_size=self.batch_size,
-                seed=int(seeds[0]),
-            )
+            args: dict[str, Any] = {"test_size": self.test_size, "stratify": stratify, "seed": seed}
+            if is_whole:
+                args |= {"is_nested": budget.is_fraction, "n_splits": len(splits)}
+                data = place_whole_rows(engine, persisted, y, **args)
+            else:
+                data = place_data(engine, persisted, y, batch_size=self.batch_size, **args)
             context = TrainingContext(
                 estimator=clone(self.estimator),
                 scorer=scorer,
                 fit_params=fit_params,
                 per_sample_fit_params=[name for name in names if name in learn_params],
                 per_sample_score_params=[name for name in names if name in score_params],
-                seed=int(seeds[0]),
+                seed=seed,
                 holdout=data.holdout,
                 response_scorers=self._response_scorers() if len(data.test) > 1 else {},
                 models=models,
+                budget=budget,
+                splits=splits,
+                batch_size=self.batch_size,
             )
             self._search(engine, schedule, source, context, data, checkpoint)
         self._answer_as(X)
@@ -268,14 +303,10 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         """Return the sampler of candidates, and the schedule for their number."""
         sampler, n = choose_sampler(self.sampler), self._n_candidates()
         source: CandidateSource
+        points, may_be_fewer = self.points_to_evaluate, not self._has_fixed_number
         if isinstance(sampler, str) and sampler in DRAWS:
             drawn = candidates_of(
-                self.parameters,
-                n,
-                sampler,
-                self.points_to_evaluate,
-                seed,
-                may_be_fewer=not self._has_fixed_number,
+                self.parameters, n, sampler, points, seed, may_be_fewer=may_be_fewer
             )
             source, n = drawn, len(drawn.candidates)
             examples = drawn.candidates
@@ -286,7 +317,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         else:
             source, examples = sampler, ()
         for params in examples:
-            check_candidate(self.estimator, params)
+            check_candidate(self.estimator, params, self.resource)
             engine.check(self._resources_of(params))
         schedule = self._schedule(int(n))
         if (plateau_params := self._plateau_params()) is not None:
@@ -320,19 +351,22 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         """Return the number of calls between two scores of a candidate."""
         return max(1, patience // 3)
 
-    def _route_params(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the metadata for partial_fit, and those for the scorer."""
+    def _route_params(self, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the metadata for the estimator, the scorer and the splitter."""
         params = {name: value for name, value in params.items() if value is not None}
         if not get_config()["enable_metadata_routing"]:
-            return params, {}
+            has_groups = "groups" in params and (self.cv is not None or self.resource == "folds")
+            return [params, {}, {"groups": params.pop("groups")} if has_groups else {}]
         if not params:
-            return {}, {}
+            return [{}, {}, {}]
         routed = process_routing(self, "fit", **params)
-        return dict(routed["estimator"]["partial_fit"]), dict(routed["scorer"]["score"])
+        method = "partial_fit" if self.resource == "calls" else "fit"
+        splitting = routed["splitter"]["split"] if "splitter" in routed else {}
+        return [dict(routed["estimator"][method]), dict(routed["scorer"]["score"]), dict(splitting)]
 
     def _response_scorers(self) -> dict[str, Any]:
         """Return the scorers of responses, for test rows that no worker can hold together."""
-        metrics = self._metrics_by_name() or {"score": self.scoring}
+        metrics = metrics_by_name(self.scoring) or {"score": self.scoring}
         return {name: response_scorer(self.estimator, metric) for name, metric in metrics.items()}
 
     def _open_checkpoint(
@@ -365,16 +399,19 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         """Run the search and set the fitted attributes, also when it is interrupted."""
         # Listeners: history, progress bar and checkpoint.
         n_planned = sum(map(calls_of, self._rungs(schedule.n_candidates)))
-        history = History()
+        budget = context.budget
+        history = History(budget.column)
         name = type(last_step(self.estimator)).__name__
         is_shown = _config.asks_for_progress(self.verbose)
-        bar = open_bar(name, "calls of partial_fit", n_planned) if is_shown else None
+        bar = open_bar(name, budget.unit, n_planned) if is_shown else None
         report = Report(
             history,
             n_planned=n_planned,
             bar=bar,
             checkpoint=checkpoint,
             models=context.models,
+            unit=budget.unit,
+            last_level=budget.max_level if budget.goes_on else None,
             verbose=self.verbose,
         )
         # The loop sees functions and values, and nothing of the search itself.
@@ -406,10 +443,10 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         except KeyboardInterrupt:
             # An interrupted search has the results of the calls that were made.
             if loop.best is not None:
-                self._set_attributes(loop, history)
+                set_attributes(self, loop, history)
             raise
         else:
-            self._set_attributes(loop, history)
+            set_attributes(self, loop, history)
         finally:
             report.report_checkpoint()
             logger.info("%s", report.line(is_over=True))
@@ -431,38 +468,6 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         return scores[self.refit]
 
     # -- after the fit --------------------------------------------------------------------------
-
-    def _set_attributes(self, loop: AdaptiveLoop, history: History) -> None:
-        """Fetch the best model, and only then set the fitted attributes."""
-        check_and_warn_failures(loop, self.error_score)
-        record = next((c.best[1] for c in loop.candidates.values() if c.best), None)
-        names = metric_names(self.scoring) or list(record.scores if record else ["score"])
-        is_multimetric = names != ["score"]
-        metrics = self._metrics_by_name()
-        scorers = {name: scorer_for(self.estimator, metric) for name, metric in metrics.items()}
-        scorer = scorers or self._scorer()
-        error_score = math.nan if self.error_score == "raise" else float(self.error_score)
-        results = search_results(loop.candidates, history, names, error_score)
-        best = best_index(self.refit, results, loop)
-        candidate = loop.candidates[int(results["candidate"][best])]
-        if self.refit:
-            self.best_estimator_ = loop.model_of(candidate, refit_on_test=self.refit_on_test)
-        self.multimetric_, self.scorer_, self.n_splits_ = is_multimetric, scorer, 1
-        self.cv_results_, self.history_ = results, history.table(names)
-        self.metadata_, self.search_time_ = executed_metadata(history), loop.seconds
-        self.n_checkpoint_calls_ = history.n_checkpoint_calls
-        self.best_index_ = best
-        self.best_params_ = dict(candidate.params)
-        self.n_iter_ = int(results["budget"][best])
-        if not callable(self.refit):
-            deciding = self.refit if is_multimetric else "score"
-            self.best_score_ = float(results[f"mean_test_{deciding}"][best])
-
-    def _metrics_by_name(self) -> dict[str, Any]:
-        """Return several metrics by name; an empty dict for a single one."""
-        if isinstance(self.scoring, dict):
-            return dict(self.scoring)
-        return {name: name for name in metric_names(self.scoring)}
 
     def plot(self, scoring: str | None = None, kind: str = "curves") -> np.ndarray:
         """Draw the learning curves, the scores over time, or the importance of the parameters.

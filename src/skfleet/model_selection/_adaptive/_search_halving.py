@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._typing import Estimator, RandomState, Scoring
+from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.model_selection._adaptive._schedules import (
     AsynchronousHalving,
@@ -59,7 +59,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
     See Also
     --------
     HyperbandSearchCV : Chooses `n_initial_parameters` and `n_initial_iter` by itself.
-    HalvingRandomSearchCV : For estimators without ``partial_fit``: gives more rows instead.
+    HalvingRandomSearchCV : scikit-learn's, with its own draws of rows.
 
     Notes
     -----
@@ -92,7 +92,9 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
         aggressiveness: float = 3,
         patience: int | bool = False,
         tol: float = 1e-3,
+        resource: str = "calls",
         scoring: Scoring = None,
+        cv: Splitter | None = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
         sampler: str | object | None = "random",
@@ -114,12 +116,12 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
     def _check_schedule(self) -> None:
         super()._check_schedule()
         check_positive_int("n_initial_iter", self.n_initial_iter)
-        if self.max_iter is not None:
-            check_positive_int("max_iter", self.max_iter, self.n_initial_iter)
+        if self._max_iter is not None:
+            check_positive_int("max_iter", self._max_iter, self.n_initial_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
 
     def _rungs(self, n: int) -> list[list[Rung]]:
-        return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]
+        return [halving_rungs(n, self.n_initial_iter, self._max_iter, self.aggressiveness)]
 
     def _schedule(self, n: int) -> Schedule:
         return SuccessiveHalving(self._rungs(n)[0])
@@ -189,7 +191,9 @@ class HyperbandSearchCV(AdaptiveSearch):
         aggressiveness: float = 3,
         patience: int | bool = False,
         tol: float = 1e-3,
+        resource: str = "calls",
         scoring: Scoring = None,
+        cv: Splitter | None = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
         sampler: str | object | None = "random",
@@ -212,17 +216,17 @@ class HyperbandSearchCV(AdaptiveSearch):
 
     def _check_schedule(self) -> None:
         super()._check_schedule()
-        check_positive_int("max_iter", self.max_iter)
+        check_positive_int("max_iter", self._max_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
 
     def _n_candidates(self) -> int | str:
-        return sum(rungs[0].n_candidates for rungs in self._rungs(0))
+        return self._schedule(0).n_candidates
 
     def _rungs(self, n: int) -> list[list[Rung]]:
-        return hyperband_rungs(self.max_iter, self.aggressiveness)
+        return hyperband_rungs(self._max_iter, self.aggressiveness)
 
     def _schedule(self, n: int) -> Schedule:
-        return Hyperband(self._rungs(n))
+        return Hyperband(self._rungs(n), self.aggressiveness)
 
 
 @adaptive_docstring
@@ -291,7 +295,9 @@ class ASHASearchCV(AdaptiveSearch):
         aggressiveness: float = 3,
         patience: int | bool = False,
         tol: float = 1e-3,
+        resource: str = "calls",
         scoring: Scoring = None,
+        cv: Splitter | None = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
         sampler: str | object | None = "random",
@@ -313,12 +319,12 @@ class ASHASearchCV(AdaptiveSearch):
     def _check_schedule(self) -> None:
         super()._check_schedule()
         check_positive_int("n_initial_iter", self.n_initial_iter)
-        check_positive_int("max_iter", self.max_iter, self.n_initial_iter)
+        check_positive_int("max_iter", self._max_iter, self.n_initial_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
 
     def _rungs(self, n: int) -> list[list[Rung]]:
-        return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]
+        return [halving_rungs(n, self.n_initial_iter, self._max_iter, self.aggressiveness)]
 
     def _schedule(self, n: int) -> Schedule:
-        levels = asynchronous_levels(self.n_initial_iter, self.max_iter, self.aggressiveness)
+        levels = asynchronous_levels(self.n_initial_iter, self._max_iter, self.aggressiveness)
         return AsynchronousHalving(n, levels, self.aggressiveness)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._typing import Estimator, RandomState, Scoring
+from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.model_selection._adaptive._schedules import (
     RoundRobin,
@@ -84,7 +84,9 @@ class IncrementalSearchCV(AdaptiveSearch):
         fits_per_score: int = 1,
         patience: int | bool = False,
         tol: float = 1e-3,
+        resource: str = "calls",
         scoring: Scoring = None,
+        cv: Splitter | None = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
         sampler: str | object | None = "random",
@@ -105,14 +107,14 @@ class IncrementalSearchCV(AdaptiveSearch):
 
     def _check_schedule(self) -> None:
         super()._check_schedule()
-        check_positive_int("max_iter", self.max_iter)
+        check_positive_int("max_iter", self._max_iter)
         check_positive_int("fits_per_score", self.fits_per_score)
 
     def _rungs(self, n: int) -> list[list[Rung]]:
-        return [[Rung(n, self.max_iter)]]
+        return [[Rung(n, self._max_iter)]]
 
     def _schedule(self, n: int) -> Schedule:
-        return RoundRobin(n, self.max_iter, self.fits_per_score)
+        return RoundRobin(n, self._max_iter, self.fits_per_score)
 
     def _scoring_interval(self, patience: int) -> int:
         return self.fits_per_score
@@ -181,7 +183,9 @@ class InverseDecaySearchCV(AdaptiveSearch):
         decay_rate: float = 1.0,
         patience: int | bool = False,
         tol: float = 1e-3,
+        resource: str = "calls",
         scoring: Scoring = None,
+        cv: Splitter | None = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
         sampler: str | object | None = "random",
@@ -202,11 +206,11 @@ class InverseDecaySearchCV(AdaptiveSearch):
 
     def _check_schedule(self) -> None:
         super()._check_schedule()
-        check_positive_int("max_iter", self.max_iter)
+        check_positive_int("max_iter", self._max_iter)
         check_in_interval("decay_rate", self.decay_rate, 0, open="r")
 
     def _rungs(self, n: int) -> list[list[Rung]]:
-        return [inverse_decay_rungs(n, self.max_iter, self.decay_rate)]
+        return [inverse_decay_rungs(n, self._max_iter, self.decay_rate)]
 
     def _schedule(self, n: int) -> Schedule:
         return SuccessiveHalving(self._rungs(n)[0])

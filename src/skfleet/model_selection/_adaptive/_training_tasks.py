@@ -60,6 +60,14 @@ class Record(NamedTuple):
     score_time: float = 0.0
     n_samples: int = 0  # rows learned so far, counted once per epoch
     failure: Failure | None = None
+    split_scores: Mapping[str, Sequence[float]] = {}
+
+
+class RowSplit(NamedTuple):
+    """Positions of the rows that a split trains on and of those that it is scored on."""
+
+    train: np.ndarray
+    test: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -68,13 +76,16 @@ class TrainingContext:
 
     estimator: Any
     scorer: Callable[..., Any]
-    fit_params: Mapping[str, Any]  # of partial_fit, the same for every batch
+    fit_params: Mapping[str, Any]  # of fit or partial_fit, the same for every batch
     per_sample_fit_params: Sequence[str]  # names of those that are sliced with the rows
     per_sample_score_params: Sequence[str]
     seed: int
     holdout: Holdout | None
     response_scorers: Mapping[str, ResponseScorer]  # empty where the test rows are in one block
     models: Any = None  # ModelStore of the checkpoint
+    budget: Any = None  # Budget
+    splits: Sequence[RowSplit] = ()  # empty where one holdout is for all
+    batch_size: int | None = None
     driver: str = field(default_factory=process_token)  # process that output is replayed to
     device_cache: DeviceArrayCache = field(default_factory=DeviceArrayCache)
     device: str = field(default_factory=lambda: get_config().device)  # as configured in the driver
@@ -82,7 +93,10 @@ class TrainingContext:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Model with its training history. Immutable: training goes on with a copy of the model."""
+    """Model with its training history. Immutable: training goes on with a copy of the model.
+
+    With several splits the model is a tuple of one for each.
+    """
 
     model: Any
     n_calls: int = 0
@@ -103,7 +117,7 @@ def build_candidate(context: TrainingContext, params: Mapping[str, Any], preproc
     return model if preprocessing is None else Pipeline([*preprocessing.steps, model.steps[-1]])
 
 
-def _with_context(task: Callable[..., Any]) -> Callable[..., Any]:
+def with_context(task: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a task to open its scattered context, and to use the device of the driver."""
 
     @wraps(task)
@@ -115,7 +129,7 @@ def _with_context(task: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-@_with_context
+@with_context
 def fit_preprocessing(
     context: TrainingContext, params: Mapping[str, Any], block_refs: Sequence[BlockRef]
 ) -> Any:
@@ -128,13 +142,14 @@ def fit_preprocessing(
     return fitted
 
 
-@_with_context
+@with_context
 def train(
     context: TrainingContext,
-    candidate: int,
+    candidate: str,
     state: TrainedModel | Mapping[str, Any],
     preprocessing: Any,
     calls: range,
+    last_call: int,
     batches: BatchOrder,
     block_refs: Sequence[BlockRef],
     test: BlockRef | None = None,
@@ -144,22 +159,44 @@ def train(
     `state` is the model so far, or the parameters of a new candidate. `block_refs` are of blocks
     that the calls need, by number. A model in the checkpoint is loaded instead of trained again.
     """
+
+    def train_on(state: TrainedModel | Mapping[str, Any]) -> TrainedModel:
+        trained = _train_batches(context, state, preprocessing, calls, batches, block_refs)
+        return trained if test is None else score(context, trained, test)
+
+    levels = range(calls.stop, last_call + 1)
+    return run_training(context, candidate, state, levels, train_on, is_scored=test is not None)
+
+
+def run_training(
+    context: TrainingContext,
+    candidate: str,
+    state: Any,
+    levels: range,
+    train_on: Callable[[Any], TrainedModel],
+    *,
+    is_scored: bool,
+) -> TrainedModel:
+    """Train a candidate on from its state, or from its model in the checkpoint, and store it.
+
+    The first of the `levels` is to be reached; the last is that of the instruction, and a stored
+    model that is further is of another one.
+    """
     # Tasks after a failure hand it on to the one that reports to the driver.
     if isinstance(state, TrainedModel) and state.record.failure is not None:
         return state
-    n_calls = calls.stop
+    n_calls = levels.start
     n_calls_before = state.n_calls if isinstance(state, TrainedModel) else 0
     if context.models is not None and n_calls_before < n_calls:
-        stored = context.models.find(candidate, n_calls)
+        models, goes_on = context.models, context.budget.goes_on
+        stored = models.find(candidate, levels) if goes_on else models.exact(candidate, n_calls)
         state = stored if stored is not None and stored.n_calls > n_calls_before else state
     is_done = isinstance(state, TrainedModel) and state.n_calls >= n_calls
-    if isinstance(state, TrainedModel) and is_done and (test is None or state.record.scores):
+    if isinstance(state, TrainedModel) and is_done and (not is_scored or state.record.scores):
         return state
     with capture_output(context.driver) as output:
         try:
-            trained = _train_batches(context, state, preprocessing, calls, batches, block_refs)
-            if test is not None:
-                trained = _score(context, trained, test)
+            trained = train_on(state)
         except Exception as error:
             trained = _failed(n_calls, failure_of(error))
     # A failure is not stored, so that a resumed search tries again.
@@ -233,6 +270,15 @@ def partial_fit_rows(model: Any, rows: Block, context: TrainingContext) -> None:
     partial_fit(model, rows.X, rows.y, **context.fit_params, **per_sample)
 
 
+def fit_rows(model: Any, rows: Block, context: TrainingContext, **params: Any) -> None:
+    """Fit a model, or the last step of a pipeline whose other steps are fitted, on rows."""
+    per_sample = _per_sample_params(rows, context.per_sample_fit_params)
+    X = rows.X
+    if isinstance(model, Pipeline) and len(model.steps) > 1:
+        X = model[:-1].transform(X)
+    last_step(model).fit(X, rows.y, **context.fit_params, **per_sample, **params)
+
+
 def _per_sample_params(rows: Block, names: Sequence[str]) -> dict[str, Any]:
     """Return the per-sample parameters of a block by name."""
     return {
@@ -241,15 +287,20 @@ def _per_sample_params(rows: Block, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _score(context: TrainingContext, trained: TrainedModel, test: BlockRef) -> TrainedModel:
+def score(context: TrainingContext, trained: TrainedModel, test: BlockRef) -> TrainedModel:
     """Score a candidate on the test rows, which are one block."""
     start = time.perf_counter()
     rows = _test_rows(context, trained.model, test, context.scorer)
+    scores = score_rows(context, trained.model, rows)
+    return _with_record(trained, scores, time.perf_counter() - start)
+
+
+def score_rows(context: TrainingContext, model: Any, rows: Block) -> dict[str, float]:
+    """Return the scores of a model on rows by name."""
     params = _per_sample_params(rows, context.per_sample_score_params)
     scorer = device_scorer(context.scorer) if is_not_numpy(rows.X) else context.scorer
-    with _returning_numpy(trained.model, rows) as model:
-        scores = scores_by_name(scorer(model, rows.X, rows.y, **params))
-    return _with_record(trained, scores, time.perf_counter() - start)
+    with _returning_numpy(model, rows) as scored:
+        return scores_by_name(scorer(scored, rows.X, rows.y, **params))
 
 
 @contextmanager
@@ -263,7 +314,7 @@ def _returning_numpy(model: Any, rows: Block) -> Iterator[Any]:
         yield model
 
 
-@_with_context
+@with_context
 def compute_responses(
     context: TrainingContext, trained: TrainedModel, part: BlockRef
 ) -> tuple[Any, ...] | None:
@@ -285,9 +336,9 @@ def compute_responses(
     return host_values(rows.y), weight if weight is None else host_values(weight), responses
 
 
-@_with_context
+@with_context
 def score_responses(
-    context: TrainingContext, candidate: int, trained: TrainedModel, *parts: tuple[Any, ...] | None
+    context: TrainingContext, candidate: str, trained: TrainedModel, *parts: tuple[Any, ...] | None
 ) -> TrainedModel:
     """Score a candidate from its responses for all blocks of test rows."""
     if trained.record.failure is not None or trained.record.scores:
@@ -337,7 +388,7 @@ def scores_by_name(scores: Any) -> dict[str, float]:
     return {name: float(value) for name, value in by_name.items()}
 
 
-@_with_context
+@with_context
 def train_on_test_rows(
     context: TrainingContext, trained: TrainedModel, block_refs: Sequence[BlockRef], epochs: int
 ) -> TrainedModel:

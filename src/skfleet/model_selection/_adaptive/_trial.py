@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from skfleet.engine import ANY_WORKER, ResourceRequest, Task
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._training_tasks import Failure, Record
+from skfleet.model_selection._records._tokenize import content_key, unfitted
 
 _NO_INSTRUCTION = TrainInstruction(-1, 0)
 
@@ -21,8 +22,10 @@ class Candidate:
     number: int
     params: Mapping[str, Any]
     resources: ResourceRequest = ANY_WORKER
+    key: str = ""  # name of its models in the checkpoint
     model: Task | None = None  # after the last completed instruction
     n_calls: int = 0
+    levels: list[int] = field(default_factory=list)  # numbers of calls at which it was scored
     instruction: TrainInstruction = _NO_INSTRUCTION  # the last one
     best: tuple[TrainInstruction, Record] | None = None  # with the best score
     best_score: float = math.nan
@@ -32,6 +35,11 @@ class Candidate:
     may_kill_workers: bool = False
     is_stopped: bool = False
     failure: Failure | None = None
+
+
+def candidate_key(number: int, params: Mapping[str, Any]) -> str:
+    """Return the number of a candidate with a hash of its parameters."""
+    return f"{number}-{content_key(unfitted(params))[:12]}"
 
 
 class Score(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -11,12 +10,15 @@ import numpy as np
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import check_random_state
 
+from skfleet._warnings import warn
 from skfleet.model_selection._samplers._candidate_source import FixedCandidates
 
 DRAWS = ("random", "sobol", "halton")
 
 # Distance from 0 and 1 of all quantiles: at the ends they may be infinite, or below all values.
 _MARGIN = 1e-12
+# Points of a grid up to which all are shuffled; of more, points are drawn until they are different.
+_MAX_PERMUTATION = 100_000
 
 
 def candidates_of(
@@ -31,7 +33,8 @@ def candidates_of(
     """Draw n candidates, or list the whole grid; `points` are the first candidates.
 
     Parameters that a point does not have are drawn. A grid with fewer points than n is taken as a
-    whole, or repeatedly where the number of candidates is fixed.
+    whole, or repeatedly where the number of candidates is fixed. The first candidates do not depend
+    on n.
     """
     if n == "grid":
         drawn: list[dict[str, Any]] = list(ParameterGrid(parameters))
@@ -47,13 +50,36 @@ def candidates_of(
 def _draw(parameters: Any, n: int, random_state: Any, may_be_fewer: bool) -> list[dict[str, Any]]:
     """Draw candidates at random, without replacement where all parameters are lists."""
     rng = check_random_state(random_state)
-    with warnings.catch_warnings():
-        if not may_be_fewer:
-            warnings.filterwarnings("ignore", "The total space of parameters", UserWarning)
-        drawn = list(ParameterSampler(parameters, n, random_state=rng))
-        while len(drawn) < n and not may_be_fewer:
-            drawn += ParameterSampler(parameters, n - len(drawn), random_state=rng)
+    if not is_grid(parameters):
+        return list(ParameterSampler(parameters, n, random_state=rng))
+    # scikit-learn's draws of n points without replacement do not begin with those of fewer
+    grid = ParameterGrid(parameters)
+    if may_be_fewer and len(grid) < n:
+        warn(
+            f"The total space of parameters {len(grid)} is smaller than n_iter={n}. Running "
+            f"{len(grid)} iterations. For exhaustive searches, use GridSearchCV."
+        )
+        n = len(grid)
+    drawn: list[dict[str, Any]] = []
+    while len(drawn) < n:
+        drawn += map(grid.__getitem__, _shuffled(len(grid), n - len(drawn), rng))
     return drawn
+
+
+def is_grid(parameters: Any) -> bool:
+    """Return whether all parameters have a list of values."""
+    spaces = [parameters] if isinstance(parameters, Mapping) else parameters
+    return all(not hasattr(values, "rvs") for space in spaces for values in space.values())
+
+
+def _shuffled(size: int, n: int, rng: np.random.RandomState) -> list[int]:
+    """Return the first n numbers of a random permutation, or all if they are fewer."""
+    if size <= _MAX_PERMUTATION:
+        return rng.permutation(size)[:n].tolist()
+    numbers: dict[int, None] = {}
+    while len(numbers) < min(n, size):
+        numbers[int(rng.random_sample() * size)] = None
+    return list(numbers)
 
 
 def _quasi_random(parameters: Any, n: int, sampler: str, random_state: Any) -> list[dict[str, Any]]:
@@ -67,18 +93,20 @@ def _quasi_random(parameters: Any, n: int, sampler: str, random_state: Any) -> l
     spaces = [parameters] if isinstance(parameters, Mapping) else list(parameters)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     engine = qmc.Sobol if sampler == "sobol" else qmc.Halton
-    drawn: list[dict[str, Any]] = []
-    for i, space in enumerate(spaces):
-        n_points = n // len(spaces) + (i < n % len(spaces))
+    by_space: list[list[dict[str, Any]]] = []
+    n_points = -(-n // len(spaces))
+    for space in spaces:
         names = sorted(space)
         # Sobol' points are balanced only for a power of two, which SciPy asks for.
         n_drawn = 1 << max(0, n_points - 1).bit_length() if sampler == "sobol" else n_points
         points = engine(len(names), rng=rng).random(n_drawn)
-        drawn += [
-            {name: _value_at(space[name], name, u) for name, u in zip(names, point, strict=True)}
-            for point in points[:n_points]
-        ]
-    return drawn
+        by_space.append(
+            [
+                {name: _value_at(space[name], name, u) for name, u in zip(names, p, strict=True)}
+                for p in points[:n_points]
+            ]
+        )
+    return [params for turn in zip(*by_space, strict=True) for params in turn][:n]
 
 
 def quantile(distribution: Any, u: float) -> Any:
