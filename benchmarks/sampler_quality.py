@@ -155,9 +155,31 @@ def full_schedule(estimator: ImaginedEstimator) -> Schedule:
     return RoundRobin(BUDGET + 1, estimator.n_calls, step=estimator.n_calls)
 
 
+class Repeated:
+    """A schedule that is run again and again, with other candidates each time."""
+
+    def __init__(self, make: Callable[[], Schedule], n: int) -> None:
+        self._schedules = [make() for _ in range(n)]
+        self._n_each = self._schedules[0].n_candidates
+        self.n_candidates = n * self._n_each
+
+    def next(self) -> TrainInstruction | None:
+        """Return an instruction of the first schedule that has one."""
+        for number, schedule in enumerate(self._schedules):
+            if (one := schedule.next()) is not None:
+                return one._replace(candidate=one.candidate + number * self._n_each)
+        return None
+
+    def on_score(self, candidate: int, score: float) -> list[int]:
+        """Pass a score to the schedule of its candidate."""
+        number, own = divmod(candidate, self._n_each)
+        stopped = self._schedules[number].on_score(own, score)
+        return [one + number * self._n_each for one in stopped]
+
+
 def hyperband_schedule(estimator: ImaginedEstimator) -> Schedule:
     """Return Hyperband, repeated until the budget is spent."""
-    return Hyperband(hyperband_rungs(estimator.n_calls, ETA) * 6)
+    return Repeated(lambda: Hyperband(hyperband_rungs(estimator.n_calls, ETA), ETA), 6)
 
 
 def asha_schedule(estimator: ImaginedEstimator) -> Schedule:

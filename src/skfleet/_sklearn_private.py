@@ -20,7 +20,10 @@ from skfleet._private_names import PrivateNames, is_missing
 private_names = PrivateNames("sklearn")
 
 # What classes of ours override, and what they set, with what is lost without it.
-OVERRIDES = {"_hstack": "sparse outputs of a ColumnTransformer side by side in little time"}
+OVERRIDES = {
+    "_hstack": "sparse outputs of a ColumnTransformer side by side in little time",
+    "_run_search": "a search whose candidates depend on scores, batch by batch",
+}
 SETS = {"_remainder": "the columns that a ColumnTransformer fitted on blocks passes through"}
 
 _SCORERS = "sklearn.metrics._scorer"

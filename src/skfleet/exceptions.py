@@ -162,6 +162,15 @@ class WorkersPausedError(WorkerMemoryError):
         The workers, and what they have in use of how much memory.
     advice : str
         What helps.
+
+    Examples
+    --------
+    >>> from skfleet.exceptions import WorkersPausedError
+    >>> try:
+    ...     raise WorkersPausedError("worker 0 has 380 MB of 400 MB in use", "Give it more memory.")
+    ... except WorkersPausedError as error:
+    ...     print(error.advice)
+    Give it more memory.
     """
 
 

@@ -137,7 +137,8 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         if self.time_budget is not None:
             check_in_interval("time_budget", self.time_budget, 0, open="l")
         check_scorer(self.scoring)
-        check_racing(self)
+        if self.racing is not None:
+            check_racing(self)
         check_early_stopping(self, y, params)
         if self.scoring is None:
             # The estimator must then have a score of its own.

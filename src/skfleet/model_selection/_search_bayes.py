@@ -93,7 +93,7 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
         batch: Mapping[int, Mapping[str, Any]],
         results: Mapping[str, Any],
     ) -> None:
-        """Tell the scores of a batch, of a candidate that was dropped after how many splits."""
+        """Report the scores of a batch, and after how many splits a candidate was dropped."""
         scores = results[f"{_MEAN}{self._metric(results)}"][-len(orders) :]
         n_all = results.get("n_folds", np.full(len(results["params"]), self.n_splits_))
         for order, score, n_splits in zip(orders, scores, n_all[-len(orders) :], strict=True):

@@ -96,7 +96,7 @@ class AdaptiveLoop:
 
     @property
     def _asks_late(self) -> bool:
-        """Whether candidates are chosen by the scores so far."""
+        """Return whether candidates are chosen by the scores so far."""
         return not isinstance(self.source, FixedCandidates)
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from skfleet._config import asks_for_progress, get_config
@@ -25,7 +25,6 @@ from skfleet.model_selection._records._evaluations import CandidateResults, FitP
 
 if TYPE_CHECKING:
     from skfleet.estimators.pipeline import RefitFirstSteps
-    from skfleet.model_selection._dispatch._call_progress import SearchProgress
 
 
 class SearchContext:
@@ -64,7 +63,7 @@ class SearchContext:
         self.evaluations: list[CandidateResults] = []
         self.race: Race | None = None
         self.durations = DurationModel()
-        self.progress: SearchProgress | None = None  # of all batches of candidates
+        self.progress: Any = None  # text beside the bar, of all batches of candidates
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
         self.refit_steps: RefitFirstSteps | None = None

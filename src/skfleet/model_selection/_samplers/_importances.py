@@ -19,21 +19,21 @@ def draw_importances(axes: Any, parameters: Any, results: Mapping[str, Any], met
     """Draw a bar for each parameter, in groups where there are several dicts of parameters."""
     check_extra("Importance of parameters", "optuna", "optuna")
     groups = param_importances(parameters, results["params"], results[f"mean_test_{metric}"])
-    rows = [(number, *bar) for number, shares in enumerate(groups) for bar in shares.items()]
+    rows = [(number, *bar) for number, fractions in enumerate(groups) for bar in fractions.items()]
     if not rows:
         draw_note(axes, _TOO_FEW)
         return
-    numbers, names, shares = map(np.array, zip(*rows, strict=True))
+    numbers, names, fractions = map(np.array, zip(*rows, strict=True))
     for number in dict.fromkeys(numbers):
         (places,) = np.nonzero(numbers == number)
-        bars = axes.barh(places, shares[places], label=f"dict {number}")
+        bars = axes.barh(places, fractions[places], label=f"dict {number}")
         axes.bar_label(bars, fmt="%.2f", padding=3)
     if len(groups) > 1:
         axes.legend(loc="lower right", fontsize="small")
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 4) - 0.5, -0.5)  # the largest on top
     axes.set_xlim(0, 1.1)  # with room for the numbers
-    axes.set_xlabel("share of the variance of the scores")
+    axes.set_xlabel("fraction of the variance of the scores")
     axes.set_title("Importance of the parameters")
 
 
@@ -46,9 +46,9 @@ def draw_note(axes: Any, text: str) -> None:
 def param_importances(
     parameters: Any, candidates: Sequence[Mapping[str, Any]], scores: Sequence[float]
 ) -> list[dict[str, float]]:
-    """Return the shares of the parameters in the variance of the scores, for each of their dicts.
+    """Return the parameters' fractions of the variance of the scores, for each of their dicts.
 
-    Optuna compares trials with the same parameters, so each dict has shares of its own, of those
+    Optuna compares trials with the same parameters, so each dict has fractions of its own, of those
     candidates that are among its values. It has none without different scores. Parameters with a
     single value, and those with a distribution without ``ppf``, have none either.
     """
@@ -69,14 +69,14 @@ def param_importances(
                 continue
             trials.append((params, float(scores[number])))
             is_open[number] = False
-        groups.append(_shares(space, trials))
+        groups.append(_fractions(space, trials))
     return groups
 
 
-def _shares(
+def _fractions(
     space: ParameterSpace, trials: Sequence[tuple[dict[str, Any], float]]
 ) -> dict[str, float]:
-    """Return the shares of the parameters of some trials with scores, the largest first."""
+    """Return the fractions of the parameters of some trials with scores, the largest first."""
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
 
@@ -90,5 +90,5 @@ def _shares(
         for params, score in trials
     )
     evaluator = FanovaImportanceEvaluator(max_depth=_MAX_DEPTH, seed=0)
-    shares = get_param_importances(study, evaluator=evaluator, params=names)
-    return {name: float(share) for name, share in shares.items()}
+    fractions = get_param_importances(study, evaluator=evaluator, params=names)
+    return {name: float(fraction) for name, fraction in fractions.items()}
