@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from regret import DRAWN, Chart, Key, Reference, Trace, curves, regrets, summaries
-from sampler_quality import Run
+from sampler_quality import Repeated, Run
 from scipy.stats import uniform
 from surrogates import Answers
 
@@ -48,7 +48,7 @@ class Recorder(CandidateSource):
 @pytest.mark.parametrize("n_workers", [1, 4])
 def test_a_run_spends_the_budget_in_the_order_of_the_ends(is_warm, n_workers):
     source = Recorder()
-    schedule = Hyperband(hyperband_rungs(R, 3) * 3)
+    schedule = Repeated(lambda: Hyperband(hyperband_rungs(R, 3), 3), 3)
     trace = Run(Line(is_warm), source)(schedule, n_workers, budget=10)
     assert max(source.n_pending) == n_workers - 1
     before, seconds, spent = {}, 0.0, 0.0
