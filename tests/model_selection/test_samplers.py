@@ -239,6 +239,7 @@ def test_past_results_start_an_adaptive_search(digits, on_cluster):
     [
         ({"sampler": "bayes"}, "sampler must be"),
         ({"sampler": "tpe", "parameters": {"alpha": (1, 2, "log-uniform")}}, "alpha must be a"),
+        ({"sampler": optuna.samplers.GridSampler({"alpha": [1]})}, "sampler must choose among"),
         ({"sampler": "tpe", "n_initial_parameters": "grid"}, "n_initial_parameters must be a"),
         ({"sampler": "tpe", "parameters": {"alpha": Odd()}}, "alpha must be a list or a"),
     ],

@@ -18,6 +18,7 @@ from skfleet.model_selection._samplers._parameter_space import ParameterSpace
 
 logger = logging.getLogger("skfleet.model_selection")
 
+_GRIDS = ("BruteForceSampler", "GridSampler")
 SAMPLERS = (*DRAWS, "tpe", "auto")
 
 
@@ -50,8 +51,8 @@ def check_sampler(search: Any, parameters: Any) -> None:
     if has_model(choice):
         check_extra(f"sampler={sampler!r}", "optuna", "optuna")
         ParameterSpace(parameters)
-        if search.checkpoint is not None:
-            _check_reproducible(choice, parameters)
+        if not isinstance(choice, str):
+            _check_object(choice, parameters, needs_seed=search.checkpoint is not None)
         return
     if past_results is not None:
         raise ValueError(
@@ -67,12 +68,19 @@ def check_sampler(search: Any, parameters: Any) -> None:
         )
 
 
-def _check_reproducible(sampler: Any, parameters: Any) -> None:
-    """Raise for a sampler that would choose other candidates when the search goes on."""
-    if not isinstance(sampler, str) and not is_reproducible(parameters, sampler):
+def _check_object(sampler: Any, parameters: Any, *, needs_seed: bool) -> None:
+    """Raise for an object of Optuna that cannot choose, or would choose something else again."""
+    name = type(sampler).__name__
+    if name in _GRIDS:
+        raise ValueError(
+            f"sampler must choose among the parameters of the search. Got {name}, which lists its "
+            "own, instead. Use GridSearchCV, or another sampler."
+        )
+    # a trial shows too whether the libraries are there that the sampler imports when it is asked
+    if not is_reproducible(parameters, sampler) and needs_seed:
         raise ValueError(
             "sampler must have a seed with a checkpoint, to choose the same candidates again. Got "
-            f"{type(sampler).__name__} without one instead. Give it a seed."
+            f"{name} without one instead. Give it a seed."
         )
 
 
