@@ -169,8 +169,8 @@ class WorkersPausedError(WorkerMemoryError):
     >>> try:
     ...     raise WorkersPausedError("worker 0 has 380 MB of 400 MB in use", "Give it more memory.")
     ... except WorkersPausedError as error:
-    ...     print(error.advice)
-    Give it more memory.
+    ...     print(error.cause)
+    worker 0 has 380 MB of 400 MB in use
     """
 
 

@@ -28,6 +28,7 @@ from skfleet.model_selection import (
 )
 from skfleet.model_selection._dispatch._call_progress import SearchProgress
 from skfleet.model_selection._plot import FitTime, timeline_of
+from skfleet.model_selection._samplers._importances import param_importances
 
 matplotlib.use("Agg")
 
@@ -330,6 +331,7 @@ def test_parameters_and_candidates_that_optuna_cannot_compare():
     same = {"cache_size": loguniform(100, 200)}
     note = BayesSearchCV(SVC(), same, **params).fit(X, y).plot()[1]
     assert "two candidates with different scores" in note.texts[0].get_text()
+    assert param_importances({"C": [1, 2]}, [{"C": 1}, {"C": 2}], [0.5, 0.5 + 1e-16]) == [{}]
 
 
 def test_scores_of_calls_over_time(hyperband):

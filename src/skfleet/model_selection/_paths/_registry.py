@@ -246,7 +246,8 @@ class SharedFitUse(NamedTuple):
     >>> from sklearn.neighbors import KNeighborsClassifier
     >>> from skfleet.model_selection import GridSearchCV
     >>> X, y = load_iris(return_X_y=True)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
+    >>> one_thread = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    >>> with Client(**one_thread, dashboard_address=":0"):
     ...     search = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1, 3, 5]}).fit(X, y)
     >>> search.shared_fits_[0].n_fits, search.shared_fits_[0].n_saved
     (15, 10)

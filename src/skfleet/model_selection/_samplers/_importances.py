@@ -19,14 +19,14 @@ def draw_importances(axes: Any, parameters: Any, results: Mapping[str, Any], met
     """Draw a bar for each parameter, in groups where there are several dicts of parameters."""
     check_extra("Importance of parameters", "optuna", "optuna")
     groups = param_importances(parameters, results["params"], results[f"mean_test_{metric}"])
-    rows = [(number, *bar) for number, fractions in enumerate(groups) for bar in fractions.items()]
+    rows = [(number, *bar) for number, group in enumerate(groups) for bar in group.items()]
     if not rows:
         draw_note(axes, _TOO_FEW)
         return
-    numbers, names, fractions = map(np.array, zip(*rows, strict=True))
+    numbers, names, widths = map(np.array, zip(*rows, strict=True))
     for number in dict.fromkeys(numbers):
         (places,) = np.nonzero(numbers == number)
-        bars = axes.barh(places, fractions[places], label=f"dict {number}")
+        bars = axes.barh(places, widths[places], label=f"dict {number}")
         axes.bar_label(bars, fmt="%.2f", padding=3)
     if len(groups) > 1:
         axes.legend(loc="lower right", fontsize="small")
@@ -46,7 +46,7 @@ def draw_note(axes: Any, text: str) -> None:
 def param_importances(
     parameters: Any, candidates: Sequence[Mapping[str, Any]], scores: Sequence[float]
 ) -> list[dict[str, float]]:
-    """Return the parameters' fractions of the variance of the scores, for each of their dicts.
+    """Return the fractions of the parameters in the variance of the scores, for each of their dicts.
 
     Optuna compares trials with the same parameters, so each dict has fractions of its own, of those
     candidates that are among its values. It has none without different scores. Parameters with a
@@ -69,11 +69,11 @@ def param_importances(
                 continue
             trials.append((params, float(scores[number])))
             is_open[number] = False
-        groups.append(_fractions(space, trials))
+        groups.append(_importances(space, trials))
     return groups
 
 
-def _fractions(
+def _importances(
     space: ParameterSpace, trials: Sequence[tuple[dict[str, Any], float]]
 ) -> dict[str, float]:
     """Return the fractions of the parameters of some trials with scores, the largest first."""
@@ -90,5 +90,8 @@ def _fractions(
         for params, score in trials
     )
     evaluator = FanovaImportanceEvaluator(max_depth=_MAX_DEPTH, seed=0)
-    fractions = get_param_importances(study, evaluator=evaluator, params=names)
-    return {name: float(fraction) for name, fraction in fractions.items()}
+    try:
+        importances = get_param_importances(study, evaluator=evaluator, params=names)
+    except RuntimeError:  # no tree has any variance: scores differ by rounding alone
+        return {}
+    return {name: float(value) for name, value in importances.items()}
