@@ -107,7 +107,7 @@ def _one_hot(numbers: Any, model: Any) -> Pipeline:
 
 
 def _polynomials() -> Pipeline:
-    steps = [("scale", StandardScaler()), ("powers", PolynomialFeatures(include_bias=False))]
+    steps = [("scale", StandardScaler()), ("powers", PolynomialFeatures(1, include_bias=False))]
     return _one_hot(Pipeline(steps), Ridge())
 
 
