@@ -46,7 +46,7 @@ def draw_note(axes: Any, text: str) -> None:
 def param_importances(
     parameters: Any, candidates: Sequence[Mapping[str, Any]], scores: Sequence[float]
 ) -> list[dict[str, float]]:
-    """Return the fractions of the parameters in the variance of the scores, for each of their dicts.
+    """Return each parameter's fraction of the variance of the scores, for each dict of them.
 
     Optuna compares trials with the same parameters, so each dict has fractions of its own, of those
     candidates that are among its values. It has none without different scores. Parameters with a
