@@ -48,6 +48,6 @@ def _text(value, indent=""):
         return flat
     inner = indent + " "
     if isinstance(value, dict):
-        parts = [f"{json.dumps(key)}: {_text(part, inner)}" for key, part in value.items()]
+        parts = [f"{json.dumps(str(key))}: {_text(part, inner)}" for key, part in value.items()]
         return "{\n" + ",\n".join(inner + part for part in parts) + f"\n{indent}}}"
     return "[\n" + ",\n".join(inner + _text(part, inner) for part in value) + f"\n{indent}]"
