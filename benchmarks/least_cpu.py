@@ -151,40 +151,30 @@ class Case:
         return model.fit(self.X[train], self.y[train]).score(self.X[test], self.y[test])
 
 
-def in_runs(case: Case, search: Callable[[int], Any]) -> Trace:
-    """Run searches with more and more candidates."""
+def in_runs(case: Case, seed: int, kind: Any, n_name: str = "n_iter", **options: Any) -> Trace:
+    """Run searches of a kind with more and more candidates."""
+    space = case.distributions(Range.distribution)
+    options |= {"cv": case.data.splits, "random_state": seed, "refit": False}
     for number in NUMBERS:
         case.n_last = number
         case.start()
-        own = search(number).fit(case.X, case.y)
-        yield case.seconds(), case.cell(own.cv_results_["params"][own.best_index_])
+        search = kind(case.estimator, space, **{n_name: number}, **options).fit(case.X, case.y)
+        yield case.seconds(), case.cell(search.cv_results_["params"][search.best_index_])
 
 
 def halving(case: Case, seed: int) -> Trace:
     """Search by scikit-learn's successive halving."""
-    space = case.distributions(Range.distribution)
-    options = {"cv": case.data.splits, "random_state": seed, "refit": False}
-    return in_runs(
-        case,
-        lambda n: HalvingRandomSearchCV(case.estimator, space, n_candidates=n, **options),
-    )
+    return in_runs(case, seed, HalvingRandomSearchCV, "n_candidates")
 
 
 def plain(case: Case, seed: int) -> Trace:
     """Search by scikit-learn's randomized search."""
-    space = case.distributions(Range.distribution)
-    options = {"cv": case.data.splits, "random_state": seed, "refit": False}
-    return in_runs(
-        case,
-        lambda n: model_selection.RandomizedSearchCV(case.estimator, space, n_iter=n, **options),
-    )
+    return in_runs(case, seed, model_selection.RandomizedSearchCV)
 
 
 def randomized(racing: str | None, case: Case, seed: int) -> Trace:
     """Search by our randomized search."""
-    space = case.distributions(Range.distribution)
-    options = {"cv": case.data.splits, "random_state": seed, "refit": False, "racing": racing}
-    return in_runs(case, lambda n: RandomizedSearchCV(case.estimator, space, n_iter=n, **options))
+    return in_runs(case, seed, RandomizedSearchCV, racing=racing)
 
 
 def suggest(trial: optuna.Trial, space: dict[str, Any]) -> dict[str, Any]:
