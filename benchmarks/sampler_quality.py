@@ -334,7 +334,7 @@ def check_same_candidates(data: str, n_workers: int, seeds: Iterable[int]) -> No
 
 def ask_cost(
     numbers: Sequence[int] = (100, 1000), n_timed: int = 20
-) -> dict[str, dict[int, float]]:
+) -> dict[str, dict[str, float]]:
     """Return the CPU milliseconds of an ask after so many scores, next to Optuna's own loop."""
     parameters = ImaginedEstimator("", "lcbench", "").parameters
     sources = {
@@ -351,7 +351,7 @@ def ask_cost(
             params = source.ask(order, {})
             times.append(1000 * (time.process_time() - began))
             source.tell(order, params, rng.random())
-        costs[name] = {n: round(float(np.median(times[n : n + n_timed])), 2) for n in numbers}
+        costs[name] = {str(n): round(float(np.median(times[n : n + n_timed])), 2) for n in numbers}
     return costs
 
 
@@ -413,7 +413,7 @@ def main() -> None:
         curves_of = {axis: {} for axis in ("evaluations", "seconds")}
         for chart, arrays in table.items():
             if chart.scenario == "all" and chart.kind == "seen":
-                curves_of[chart.axis][chart.n_workers] = curves(arrays)
+                curves_of[chart.axis][str(chart.n_workers)] = curves(arrays)
         content["tasks"] = {name: sum(t.scenario == name for t in tasks) for name in TASKS}
         content |= {"seeds": len(seeds), "budget": BUDGET, "at": AT}
         content["regret"] = {str(chart): row for chart, row in rows.items()}
