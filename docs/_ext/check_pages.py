@@ -104,8 +104,14 @@ def public_names():
 
 
 def code_names():
-    """Yield those of the rooms for readers of the code."""
-    yield from _names(CODE_ROOMS)
+    """Yield those of the rooms for readers of the code, but for what is public elsewhere."""
+    public = {id(_member(name)) for name, _ in _names(ROOMS)}
+    yield from (pair for pair in _names(CODE_ROOMS) if id(_member(pair[0])) not in public)
+
+
+def _member(name):
+    room, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(room), attribute)
 
 
 def _names(rooms):
