@@ -514,7 +514,9 @@ def missing_attributes(module, name):
         return []
     bases = resolve(ours.split()[0]).__mro__
     ready = (b for b in bases if b.__module__.startswith(("skfleet", "sklearn")))
-    words = {word for base in ready for word in re.findall(r"\w+", inspect.getsource(base))}
+    # the docstring as it is composed has the attributes that another module sets
+    texts = [text for base in ready for text in (inspect.getsource(base), base.__doc__ or "")]
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
     return sorted(theirs - words)
 
 
