@@ -8,7 +8,7 @@ from suites import SKLEARN, Suite, assert_differences_alone
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def tests_that_name(name, file):
+def selection_by_name(name, file):
     """Return what selects the tests of a file of scikit-learn whose code has a name."""
     functions = ast.parse((SKLEARN / file).read_text(encoding="utf-8")).body
     names = [
@@ -38,7 +38,7 @@ SUITES = {
         [SEARCHES],
         "model_selection RandomizedSearchCV=BayesSearchCV",
         "1",
-        tests_that_name("RandomizedSearchCV", SEARCHES),
+        selection_by_name("RandomizedSearchCV", SEARCHES),
     ),
 }
 
