@@ -153,24 +153,20 @@ class WorkerMemoryError(FleetError):
         return str(self.args[0])
 
 
-class WorkersPausedError(WorkerMemoryError):
+class WorkersPausedError(FleetError):
     """All workers for the tasks that wait are paused for their memory, and nothing frees it.
 
-    Parameters
-    ----------
-    cause : str
-        The workers, and what they have in use of how much memory.
-    advice : str
-        What helps.
+    No worker has died, and smaller pieces of files would wait too. So this is no
+    :class:`WorkerMemoryError`.
 
     Examples
     --------
-    >>> from skfleet.exceptions import WorkersPausedError
+    >>> from skfleet.exceptions import FleetError, WorkersPausedError
     >>> try:
-    ...     raise WorkersPausedError("worker 0 has 380 MB of 400 MB in use", "Give it more memory.")
-    ... except WorkersPausedError as error:
-    ...     print(error.cause)
-    worker 0 has 380 MB of 400 MB in use
+    ...     raise WorkersPausedError("workers must have free memory. Start some with more.")
+    ... except FleetError as error:
+    ...     print(error)
+    workers must have free memory. Start some with more.
     """
 
 

@@ -83,7 +83,7 @@ def test_a_pause_is_logged_once_and_then_raises(cluster, caplog):
     message = r"Got 2 instead that are paused, and have run nothing for \d\d seconds \(tcp://a:1"
     with pytest.raises(WorkersPausedError, match=message) as raised:
         cluster.looks(check, 60)
-    assert isinstance(raised.value, WorkerMemoryError)
+    assert not isinstance(raised.value, WorkerMemoryError)  # of which pieces are halved
     assert "smaller partitions" in str(raised.value)
 
 

@@ -74,7 +74,7 @@ def test_pieces_are_not_halved_where_workers_are_paused(monkeypatch):
     engine = Engine(2)
 
     def gather(tasks):
-        raise WorkersPausedError("workers must have free memory", "Start more.")
+        raise WorkersPausedError("workers must have free memory. Start more.")
 
     monkeypatch.setattr(engine, "gather", gather)
     with pytest.raises(WorkersPausedError):

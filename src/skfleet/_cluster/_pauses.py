@@ -135,7 +135,6 @@ def _paused_error(workers: Mapping[str, WorkerInfo], seconds: float) -> WorkersP
     return WorkersPausedError(
         "workers must have free memory to start the tasks that wait for them. Got "
         f"{len(workers)} instead that are paused, and have run nothing for {seconds:.0f} seconds "
-        f"({_memory_of(workers)})",
-        f"{_ADVICE}. Wait longer for other work to free memory: "
+        f"({_memory_of(workers)}). {_ADVICE}. Wait longer for other work to free memory: "
         f"skfleet.config_context(wait_for_workers_timeout={longer:.0f}).",
     )

@@ -29,7 +29,7 @@ from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Call, Engine, Task
 from skfleet.engine._reduce import Reduction
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
-from skfleet.exceptions import WorkerMemoryError, WorkersPausedError
+from skfleet.exceptions import WorkerMemoryError
 
 # Tasks submitted, and their blocks loaded, ahead of the running one.
 PREFETCH_TASKS = 2
@@ -336,7 +336,7 @@ class _DistributedFold:
         """Halve the pieces of batches if workers died of loading them; return whether they did."""
         loads = {j: load for j, load in self.loads.items() if not isinstance(load, list)}
         failed = [j for j in run if j in loads and self.engine.has_failed(loads[j])]
-        if not isinstance(error, WorkerMemoryError) or isinstance(error, WorkersPausedError):
+        if not isinstance(error, WorkerMemoryError):
             return False
         n_parts = halve_pieces([self.batches[j].block_refs for j in failed])
         if n_parts:

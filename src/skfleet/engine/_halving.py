@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from skfleet._warnings import warn
 from skfleet.blocks import file_block_bytes, halve_pieces
-from skfleet.exceptions import WorkerMemoryError, WorkersPausedError
+from skfleet.exceptions import WorkerMemoryError
 
 if TYPE_CHECKING:
     from skfleet.engine._protocol import Engine, Task
@@ -31,8 +31,6 @@ def gather_or_halve(
     while True:
         try:
             results = gather(tasks)
-        except WorkersPausedError:
-            raise  # smaller pieces would wait for memory too
         except WorkerMemoryError as error:
             left = [i for i, task in enumerate(tasks) if not engine.is_done(task)]
             n_halved, death = halve_pieces([items[i] for i in left]), error

@@ -97,12 +97,8 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
         scores = results[f"{_MEAN}{self._metric(results)}"][-len(orders) :]
         n_all = results.get("n_folds", np.full(len(results["params"]), self.n_splits_))
         for order, score, n_splits in zip(orders, scores, n_all[-len(orders) :], strict=True):
-            params, order = batch[order.candidate], order._replace(n_calls=int(n_splits))
-            if isinstance(source, OptunaSource):
-                is_pruned = n_splits < self.n_splits_
-                source.tell(order, params, float(score), is_pruned=is_pruned)
-            else:
-                source.tell(order, params, float(score))
+            params = batch[order.candidate]
+            source.tell(order._replace(n_calls=int(n_splits)), params, float(score))
 
     def _source(self) -> tuple[CandidateSource, int]:
         """Return the source of candidates, and their number."""
@@ -119,7 +115,12 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
             seed = check_random_state(seed).randint(2**31 - 1)
         past = past_scores(self.past_results, self._metric({}), self.n_splits_)
         source = OptunaSource(
-            self.param_distributions, sampler, int(seed), points=points or (), past=past
+            self.param_distributions,
+            sampler,
+            int(seed),
+            points=points or (),
+            past=past,
+            n_splits=self.n_splits_,
         )
         size = source.space.size
         if size < self.n_iter:
@@ -274,6 +275,8 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
     15
     """
 
+    _in_batches = True
+
     def __init__(
         self,
         estimator: Estimator,
@@ -304,12 +307,11 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
             setattr(self, name, params.pop(name))
         super().__init__(**params)
 
-    _in_batches = True
-
     def _check_candidates(self) -> None:
         if self.batch_size is not None:
             check_positive_int("batch_size", self.batch_size)
-        if self.checkpoint is not None:
+        # an object of Optuna has a seed of its own, and the user's needs none
+        if self.checkpoint is not None and isinstance(self.sampler, str):
             check_seed(self.random_state)
         check_sampler(self, self.param_distributions)
 

@@ -56,13 +56,19 @@ class Stage(NamedTuple):
 class Budget(ABC):
     """A resource of which the candidates that go on get more; a level is an amount of it."""
 
+    resource: str
     max_level: int
-    unit: ClassVar[str]  # in progress, log and plots
+    name: ClassVar[str] = ""  # of the resource in progress, log and plots, where that is another
     column: ClassVar[str] = "n_resources"  # in the tables of results
     method: ClassVar[str] = "fit"  # of the estimator, which gets the parameters of the search's fit
     goes_on: ClassVar[bool] = True  # training goes on from the model, or the scores, of a level
     has_models: ClassVar[bool] = True  # between levels
     is_fraction: ClassVar[bool] = False  # a level is a fraction of the highest one
+
+    @property
+    def unit(self) -> str:
+        """The resource in progress, log and plots."""
+        return self.name or self.resource
 
     def params_at(self, params: Mapping[str, Any], level: int) -> Mapping[str, Any]:
         """Return the parameters of a candidate at a level."""
@@ -88,7 +94,7 @@ class Budget(ABC):
 class CallBudget(Budget):
     """Calls of ``partial_fit``."""
 
-    unit = "calls of partial_fit"
+    name = "calls of partial_fit"
     column = "partial_fit_calls"
     method = "partial_fit"
 
@@ -107,7 +113,7 @@ class CallBudget(Budget):
 class RowBudget(Budget):
     """Training rows: at a level of the highest one, the first of them in a fixed order."""
 
-    unit = "shares of the rows"
+    name = "shares of the rows"
     goes_on = False
     is_fraction = True
 
@@ -127,7 +133,6 @@ class RowBudget(Budget):
 class FoldBudget(Budget):
     """Folds of one split of the rows, on each of which a candidate is fitted and scored."""
 
-    unit = "folds"
     has_models = False
 
     def splits_at(self, n_splits: int, low: int, level: int) -> Sequence[int]:
@@ -139,15 +144,8 @@ class FoldBudget(Budget):
         return model, stage.rows.n_rows
 
 
-@dataclass(frozen=True)
 class ParameterBudget(Budget):
     """A parameter of the estimator, such as its number of trees, rounds or iterations."""
-
-    resource: str
-
-    @property
-    def unit(self) -> str:  # type: ignore[override]
-        return self.resource
 
     def params_at(self, params: Mapping[str, Any], level: int) -> Mapping[str, Any]:
         return {**params, self.resource: level}
@@ -237,6 +235,4 @@ def budget_of(resource: str, max_level: int) -> Budget:
     budgets: dict[str, type[Budget]] = {
         "calls": CallBudget, "n_samples": RowBudget, "folds": FoldBudget
     }  # fmt: skip
-    if resource in budgets:
-        return budgets[resource](max_level)
-    return ParameterBudget(max_level, resource)
+    return budgets.get(resource, ParameterBudget)(resource, max_level)

@@ -68,9 +68,9 @@ from skfleet.model_selection._samplers._optuna_source import OptunaSource
 logger = logging.getLogger("skfleet.model_selection")
 
 # Parameters that may change between a search and its resumption.
-_RUN_PARAMETERS = RUN_PARAMETERS | {
-    *("error_score", "max_iter", "n_initial_parameters", "refit_on_test", "resources", "retries")
-}
+_RUN_PARAMETERS = RUN_PARAMETERS.union(
+    ["error_score", "max_iter", "n_initial_parameters", "refit_on_test", "resources", "retries"]
+)
 
 
 class AdaptiveSearch(DelegatesToBestEstimator):

@@ -215,11 +215,6 @@ class ModelComparison:
         return f"{html}<small>{self._legend}</small>"
 
 
-_LEGEND = (
-    f"± is half of a {CONFIDENCE:.0%} confidence interval; differences are to the first model."
-)
-
-
 def _text(mean: float, margin: float, n_digits: int) -> str:
     text = f"{mean:.{n_digits}g}"
     return text if np.isnan(margin) else f"{text} ± {margin:.2g}"

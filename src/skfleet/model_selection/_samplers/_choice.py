@@ -18,7 +18,6 @@ from skfleet.model_selection._samplers._parameter_space import ParameterSpace
 
 logger = logging.getLogger("skfleet.model_selection")
 
-_GRIDS = ("BruteForceSampler", "GridSampler")
 SAMPLERS = (*DRAWS, "tpe", "auto")
 
 
@@ -26,11 +25,7 @@ def choose_sampler(sampler: Any) -> Any:
     """Return a sampler with "auto" resolved: TPE where Optuna is installed, else random."""
     if not (isinstance(sampler, str) and sampler == "auto"):
         return sampler
-    is_installed = find_spec("optuna") is not None
-    choice = "tpe" if is_installed else "random"
-    text = 'sampler="auto" is "%s", as Optuna is %sinstalled'
-    logger.info(text, choice, "" if is_installed else "not ")
-    return choice
+    return "random" if find_spec("optuna") is None else "tpe"
 
 
 def has_model(sampler: Any) -> bool:
@@ -45,9 +40,18 @@ def has_model(sampler: Any) -> bool:
 
 
 def check_sampler(search: Any, parameters: Any) -> None:
-    """Raise for a sampler that is none, or that cannot choose among these parameters."""
+    """Raise for a sampler that is none, or that cannot choose among these parameters.
+
+    Which one "auto" stands for is logged.
+    """
     sampler, past_results = search.sampler, search.past_results
     choice = choose_sampler(sampler)
+    if choice is not sampler:
+        logger.info(
+            'sampler="auto" is "%s", as Optuna is %sinstalled',
+            choice,
+            "" if choice == "tpe" else "not ",
+        )
     if has_model(choice):
         check_extra(f"sampler={sampler!r}", "optuna", "optuna")
         ParameterSpace(parameters)
@@ -70,8 +74,10 @@ def check_sampler(search: Any, parameters: Any) -> None:
 
 def _check_object(sampler: Any, parameters: Any, *, needs_seed: bool) -> None:
     """Raise for an object of Optuna that cannot choose, or would choose something else again."""
+    from optuna.samplers import BruteForceSampler, GridSampler
+
     name = type(sampler).__name__
-    if name in _GRIDS:
+    if isinstance(sampler, (BruteForceSampler, GridSampler)):
         raise ValueError(
             f"sampler must choose among the parameters of the search. Got {name}, which lists its "
             "own, instead. Use GridSearchCV, or another sampler."

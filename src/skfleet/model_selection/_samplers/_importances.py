@@ -11,7 +11,7 @@ from skfleet._optional_dependencies import check_extra
 from skfleet.model_selection._samplers._optuna_source import new_study
 from skfleet.model_selection._samplers._parameter_space import ParameterSpace
 
-_MAX_DEPTH = 8  # with deeper trees 1,000 candidates take 20 s in place of 1 s
+_MAX_DEPTH = 8  # without a limit the trees of many candidates take long
 _TOO_FEW = "Importance of parameters needs two candidates with different scores."
 
 

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -28,7 +27,6 @@ _MORE_THAN_PARAMETERS = 3
 _MANY_SCORES = 30
 # A sampler that proposes one candidate again and again is asked no more often than this.
 _MAX_REPEATED = 10
-_REPEATED = -1  # number of a candidate that is not evaluated again
 
 
 class PastScore(NamedTuple):
@@ -48,18 +46,20 @@ class _Rung:
     n_trials: int = 0
     n_scores: int = 0
 
-    def tell(self, number: int, score: float, n_calls: int, *, is_pruned: bool = False) -> None:
-        """Close the open trial of a candidate; with NaN nothing is learned from it."""
-        trial, has_failed = self.open_trials.pop(number), math.isnan(score)
-        if has_failed:
+    def close(self, trial: Any, score: float, dropped_after: int | None = None) -> None:
+        """End an open trial with a score, from which with NaN nothing is learned.
+
+        A candidate that was dropped after so many splits is a pruned trial.
+        """
+        if math.isnan(score):
             self.study.tell(trial, state=_state("FAIL"))
             return
         self.n_scores += 1
-        if is_pruned:
-            trial.report(score, n_calls)
-            self.study.tell(trial, state=_state("PRUNED"))
-        else:
+        if dropped_after is None:
             self.study.tell(trial, score)
+        else:
+            trial.report(score, dropped_after)
+            self.study.tell(trial, state=_state("PRUNED"))
 
     def add(self, params: Mapping[str, Any], distributions: Any, score: float | None) -> int:
         """Add a trial with a score, with None one that runs; return its number."""
@@ -82,7 +82,9 @@ class OptunaSource(CandidateSource):
     random (Falkner, Klein and Hutter, *BOHB: Robust and Efficient Hyperparameter Optimization at
     Scale*, ICML 2018, section 4). Candidates that run are open trials of the study that is asked.
 
-    ``sampler`` is "tpe" or a sampler of Optuna, and ``points`` are the first candidates.
+    ``sampler`` is "tpe" or a sampler of Optuna, and ``points`` are the first candidates. Without
+    rungs the calls of an order are the splits on which a candidate was scored, which are fewer than
+    ``n_splits`` where it was dropped.
     """
 
     def __init__(
@@ -94,9 +96,10 @@ class OptunaSource(CandidateSource):
         points: Sequence[Mapping[str, Any]] = (),
         past: Iterable[PastScore] = (),
         has_rungs: bool = False,
+        n_splits: int = 1,
     ) -> None:
         self.space = ParameterSpace(parameters)
-        self._has_rungs, self._points = has_rungs, list(points)
+        self._has_rungs, self._n_splits, self._points = has_rungs, n_splits, list(points)
         self._n_enough = self.space.n_parameters + _MORE_THAN_PARAMETERS
         is_name = isinstance(sampler, str)
         # a copy, as the next search with this sampler has the same draws
@@ -139,11 +142,7 @@ class OptunaSource(CandidateSource):
         point = self._points[number] if number < len(self._points) else {}
         is_random = self._has_rungs and self._rng.random() < RANDOM_FRACTION
         if is_random and not point:
-            is_complete = len(self._scores_by_params) >= self.space.size
-            params = self.space.draw(self._rng) if is_complete else self._untried()
-            self._scores_by_params.setdefault(_key(params), math.nan)
-            self._trial_params[number] = params
-            return self.space.candidate_of(self._trial_params[number])
+            return self._draw(number)
         rung = self._rung_to_ask(order)
         self._update_open_trials(rung, pending)
         is_known = True
@@ -152,32 +151,43 @@ class OptunaSource(CandidateSource):
                 rung.study.enqueue_trial(self.space.trial_params_of(point))
         except ValueError:  # values that the model does not know: it learns nothing from them
             is_known = False
-        trial, params = self._new_trial(rung)
-        rung.open_trials[number] = trial
+        trial, params = self._new_trial(rung, may_repeat=bool(point))
         if is_known:
+            rung.open_trials[number] = trial
             self._trial_params[number] = trial.params
         else:
-            rung.tell(number, math.nan, 0)
+            rung.close(trial, math.nan)
         return {**params, **point}
 
-    def _new_trial(self, rung: _Rung) -> tuple[Any, dict[str, Any]]:
-        """Ask for a trial; where there are lists alone, for one that was not asked for yet."""
-        for n_repeated in count():
+    def _draw(self, number: int) -> dict[str, Any]:
+        """Return the parameters of a random candidate."""
+        params = self.space.draw(self._rng) if self._is_exhausted else self._untried()
+        self._scores_by_params.setdefault(_key(params), math.nan)
+        self._trial_params[number] = params
+        return self.space.candidate_of(params)
+
+    @property
+    def _is_exhausted(self) -> bool:
+        """True if all candidates were asked for."""
+        return len(self._scores_by_params) >= self.space.size
+
+    def _new_trial(self, rung: _Rung, *, may_repeat: bool) -> tuple[Any, dict[str, Any]]:
+        """Ask for a trial, where there are lists alone for one that was not asked for yet."""
+        may_repeat = may_repeat or self.space.size == math.inf
+        n_repeated = 0
+        while True:
             with _without_warnings():
                 trial = rung.study.ask()
                 params = self.space.suggest(trial)
             rung.n_trials += 1
             key = _key(trial.params)
-            if self.space.size == math.inf or key not in self._scores_by_params:
-                break
-            if len(self._scores_by_params) >= self.space.size:
-                break
-            rung.open_trials[_REPEATED] = trial
-            rung.tell(_REPEATED, self._scores_by_params[key], 0)
-            if n_repeated >= _MAX_REPEATED:
+            if may_repeat or self._is_exhausted or key not in self._scores_by_params:
+                self._scores_by_params.setdefault(key, math.nan)
+                return trial, params
+            rung.close(trial, self._scores_by_params[key])
+            n_repeated += 1
+            if n_repeated > _MAX_REPEATED:
                 rung.study.enqueue_trial(self._untried())
-        self._scores_by_params.setdefault(key, math.nan)
-        return trial, params
 
     def _untried(self) -> dict[str, Any]:
         """Return the parameters of a trial that was not asked for yet, drawn at random."""
@@ -216,31 +226,26 @@ class OptunaSource(CandidateSource):
     def _update_open_trials(self, rung: _Rung, pending: Mapping[int, Any]) -> None:
         """Let the open trials of a rung be those of the candidates that run."""
         for number in rung.open_trials.keys() - pending.keys():
-            rung.tell(number, math.nan, 0)
+            rung.close(rung.open_trials.pop(number), math.nan)
         for number in sorted(pending.keys() - rung.open_trials.keys()):
             params = self._trial_params.get(number)
             if params is not None:
                 distributions = self.space.distributions_of(params)
                 rung.open_trials[number] = rung.add(params, distributions, None)
 
-    def tell(
-        self,
-        order: Any,
-        params: Mapping[str, Any],
-        score: float,
-        *,
-        is_pruned: bool = False,
-    ) -> None:
-        """Record a score; a pruned trial is one that was dropped after so many calls."""
+    def tell(self, order: Any, params: Mapping[str, Any], score: float) -> None:
+        """Record a score."""
         number = order.candidate
-        if number not in self._trial_params:
+        trial_params = self._trial_params.get(number)
+        if trial_params is None:
             return
-        self._scores_by_params[_key(self._trial_params[number])] = score
+        self._scores_by_params[_key(trial_params)] = score
         rung = self._rung(order.n_calls)
         if number in rung.open_trials:
-            rung.tell(number, score, order.n_calls, is_pruned=is_pruned)
+            is_dropped = not self._has_rungs and order.n_calls < self._n_splits
+            dropped_after = order.n_calls if is_dropped else None
+            rung.close(rung.open_trials.pop(number), score, dropped_after)
         elif not math.isnan(score):
-            trial_params = self._trial_params[number]
             rung.add(trial_params, self.space.distributions_of(trial_params), score)
 
 
@@ -261,13 +266,12 @@ def is_reproducible(parameters: Any, sampler: Any) -> bool:
 
     Samplers have no public sign of it, so two are asked, with random scores behind them.
     """
-    candidates = []
-    for _ in range(2):
-        source, rng = OptunaSource(parameters, sampler, 0), np.random.default_rng(0)
-        points = [source.space.candidate_of(source.space.draw(rng)) for _ in range(_MANY_SCORES)]
-        source._add_past(PastScore(params, float(rng.random()), 1) for params in points)
-        candidates.append(source.ask(SimpleNamespace(candidate=0, n_calls=1), {}))
-    return candidates[0] == candidates[1]
+    space, rng = ParameterSpace(parameters), np.random.default_rng(0)
+    points = [space.candidate_of(space.draw(rng)) for _ in range(_MANY_SCORES)]
+    past = [PastScore(params, float(rng.random()), 1) for params in points]
+    order = SimpleNamespace(candidate=0, n_calls=1)
+    first, second = (OptunaSource(parameters, sampler, 0, past=past) for _ in range(2))
+    return first.ask(order, {}) == second.ask(order, {})
 
 
 def _key(params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
