@@ -80,7 +80,14 @@ class Rounded:
 
     def rvs(self, *args: Any, **kwargs: Any) -> float:
         """Return a random value."""
-        return self._values.value(self._values.step(self._distribution.rvs(*args, **kwargs)))
+        return self._round(self._distribution.rvs(*args, **kwargs))
+
+    def ppf(self, quantile: float) -> float:
+        """Return the value of a quantile."""
+        return self._round(self._distribution.ppf(quantile))
+
+    def _round(self, value: float) -> float:
+        return self._values.value(self._values.step(value))
 
 
 class Pair(NamedTuple):

@@ -470,3 +470,22 @@ def test_pipelines_at_random(numeric, encoder, model, scale, shift, share, cv, s
         return
     left, right = (s.cv_results_["mean_test_score"] for s in (search, expected))
     np.testing.assert_allclose(left, right, rtol=tolerance, atol=1e-12)
+
+
+def test_a_column_transformer_is_prepared_without_tasks(one_thread):
+    frame, y = rows_of()
+    columns = make_column_transformer((OneHotEncoder(), ["kind"]), (StandardScaler(), ["size"]))
+    search = GridSearchCV(make_pipeline(columns, Ridge()), ALPHAS, refit=False)
+    n_before = n_tasks(one_thread)
+    search.fit(frame, y)
+    assert sum(use.n_saved for use in search.shared_fits_) == 10
+    assert n_tasks(one_thread) == n_before
+
+
+def n_tasks(client):
+    """Number of tasks that the scheduler has ended so far."""
+
+    def count(dask_scheduler):
+        return sum(entry[2] == "memory" for entry in dask_scheduler.transition_log)
+
+    return client.run_on_scheduler(count)

@@ -1,6 +1,12 @@
 """Transport of joblib's calls to workers and of their results back."""
 
-from skfleet._joblib._batch_task import BatchResult, CallItem, DeviceArgument, task_name
+from skfleet._joblib._batch_task import (
+    BatchResult,
+    CallItem,
+    DeviceArgument,
+    ProcessArgument,
+    task_name,
+)
 from skfleet._joblib._call_bar import open_call_bar
 from skfleet._joblib._callbacks import pack, register_search
 from skfleet._joblib._parallel_call import CallBatch, ParallelCall, explain_unpicklable
@@ -13,6 +19,7 @@ __all__ = [
     "CallItem",
     "DeviceArgument",
     "ParallelCall",
+    "ProcessArgument",
     "SharedArguments",
     "WorkerSlots",
     "explain_unpicklable",

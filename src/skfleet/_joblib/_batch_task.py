@@ -46,6 +46,18 @@ class DeviceArgumentRef(NamedTuple):
     key: int
 
 
+class ProcessArgument(NamedTuple):
+    """An object that each worker process opens once, and that lives there as long as here."""
+
+    value: Any
+
+
+class ProcessArgumentRef(NamedTuple):
+    """Reference to a scattered object that each process opens once."""
+
+    value: ArgumentRef
+
+
 class BatchResult(NamedTuple):
     """The results of the calls of a batch, or the first error, and their output."""
 
@@ -132,6 +144,8 @@ def _run_calls(
         if isinstance(value, DeviceArgumentRef):
             cache = open_scattered(scattered[value.cache.index])
             return DeviceCachedArray(scattered[value.value.index], cache, value.key)
+        if isinstance(value, ProcessArgumentRef):
+            return open_scattered(scattered[value.value.index])
         return scattered[value.index].loads_shared() if isinstance(value, ArgumentRef) else value
 
     backend, n_jobs = nested

@@ -10,7 +10,14 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Client
 
-from skfleet._joblib._batch_task import ArgumentRef, CallItem, DeviceArgument, DeviceArgumentRef
+from skfleet._joblib._batch_task import (
+    ArgumentRef,
+    CallItem,
+    DeviceArgument,
+    DeviceArgumentRef,
+    ProcessArgument,
+    ProcessArgumentRef,
+)
 from skfleet.engine import Pickled, ScatteredObject, keep_while_alive, scatter_content
 
 # Below this an argument costs less within its task than a transfer of its own.
@@ -76,6 +83,8 @@ class SharedArguments:
             return refs[id(value)]
 
         def argument_ref(arg: Any) -> Any:
+            if isinstance(arg, ProcessArgument):
+                return ProcessArgumentRef(ref(arg.value, at_any_size=True))
             if not isinstance(arg, DeviceArgument):
                 return ref(arg)
             parts = [ref(part, at_any_size=True) for part in arg]

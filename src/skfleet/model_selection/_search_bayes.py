@@ -57,6 +57,7 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
         """Evaluate batches of candidates, each chosen by the scores of those before."""
         source, n_candidates = self._source()
         sizes = self._batch_sizes(source, n_candidates)
+        current_context().has_batches = len(sizes) > 1
         search_ctx = callback_ctx.subcontext(
             task_name="search", max_subtasks=len(sizes)
         ).call_on_fit_task_begin(estimator=self)
@@ -251,7 +252,8 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
     learns from the one that `refit` names, else from the first.
 
     A batch waits for its last fit, so slots may be idle at its end; its candidates are chosen in a
-    few milliseconds each.
+    few milliseconds each. Equal first steps of a pipeline are fitted once on a split by each worker
+    process, whatever the batch, as far as a quarter of the memory that is left has room for them.
 
     With a checkpoint, a further search with a larger ``n_iter`` goes on where this one ended.
 

@@ -90,6 +90,13 @@ def _unknown(step: Any) -> str:
     )
 
 
+class ColumnPath(NamedTuple):
+    """Steps that prepare some columns, and the positions of these."""
+
+    steps: list[Any]
+    positions: list[int]
+
+
 class InputColumns(NamedTuple):
     """Positions of the columns that are read as numbers and as categories, and products of them."""
 
@@ -108,7 +115,7 @@ def input_columns(pipelines: Sequence[Sequence[Any]], head: Any) -> InputColumns
     for steps in pipelines:
         chains: list[tuple[list[Any], list[int]]] = []
         following = _steps_after_columns(steps)
-        for path, positions in _paths(steps, head):
+        for path, positions in column_paths(steps, head):
             kinds.update(map(class_of, [*path, *following]))
             if _encodes(path):
                 _check_joint_gaps(path[0], head, positions)
@@ -151,16 +158,18 @@ def _degree(path: Sequence[Any]) -> int:
     return int(np.prod(degrees))
 
 
-def prepare_columns(steps: Sequence[Any], sums: BaseSums, head: Any) -> LinearColumns:
-    """Return the columns of a training set after all steps."""
+def prepare_columns(
+    steps: Sequence[Any], paths: Sequence[ColumnPath], sums: BaseSums
+) -> LinearColumns:
+    """Return the columns of a training set after all steps, the first of which are the `paths`."""
     steps = _without_passthrough(steps)
     if not steps or class_of(steps[0]) is not ColumnTransformer:
-        ((path, positions),) = _paths(steps, head)
+        ((path, positions),) = paths
         return _apply(path, sums, positions)
     first, *following = steps
     weights = first.transformer_weights or {}
     parts = []
-    for (path, positions), name in zip(_paths(steps, head), _names(first), strict=True):
+    for (path, positions), name in zip(paths, _names(first), strict=True):
         part = _apply(path, sums, positions)
         n = len(part.offset)
         factor = np.full(n, float(weights.get(name, 1.0)))
@@ -193,15 +202,16 @@ def _apply_functions(steps: Sequence[Any], columns: LinearColumns) -> LinearColu
     return columns
 
 
-def _paths(steps: Sequence[Any], head: Any) -> list[tuple[list[Any], list[int]]]:
+def column_paths(steps: Sequence[Any], head: Any) -> list[ColumnPath]:
     """Return the first steps, each with the positions of its columns."""
     steps = _without_passthrough(steps)
     if not steps or class_of(steps[0]) is not ColumnTransformer:
-        return [(steps, list(range(head.shape[1])))]
+        return [ColumnPath(steps, list(range(head.shape[1])))]
     transformers = {name: part for name, part, _ in steps[0].transformers}
     transformers["remainder"] = steps[0].remainder
     positions = _positions(steps[0], head)
-    return [(_path_of(transformers[name]), positions[name]) for name in _names(steps[0])]
+    names = _names(steps[0])
+    return [ColumnPath(_path_of(transformers[name]), positions[name]) for name in names]
 
 
 def _names(transformer: Any) -> list[str]:

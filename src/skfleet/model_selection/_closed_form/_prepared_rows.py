@@ -46,7 +46,11 @@ from skfleet.model_selection._closed_form._base_columns import (
 )
 from skfleet.model_selection._closed_form._column_algebra import BaseSums, LinearColumns
 from skfleet.model_selection._closed_form._from_gram import ScoredFromGram, check_lengths
-from skfleet.model_selection._closed_form._preparation import input_columns, prepare_columns
+from skfleet.model_selection._closed_form._preparation import (
+    column_paths,
+    input_columns,
+    prepare_columns,
+)
 from skfleet.model_selection._closed_form._weighted_steps import NO_STEPS, WeightedSteps
 
 # Rows from which pivots are computed.
@@ -135,10 +139,11 @@ def products_after(
 ) -> PipelineProducts:
     """Return the cross products of the rows of each split after the first steps of a pipeline."""
     columns, splits, fitted = [], [], []
+    paths = column_paths(steps, summary.head)
     for train, test in summary.splits:
         pivot = summary.base.pivot_of(train.labels)
         sums = BaseSums(train.labels, pivot, *train[1:], test, weighted.first)
-        prepared_columns = prepare_columns(steps, sums, summary.head)
+        prepared_columns = prepare_columns(steps, paths, sums)
         prepared_columns.check_complete()
         if prepared_columns.is_sparse and not accepts_sparse:
             raise NotImplementedError("prepared rows must be dense")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,12 +27,12 @@ from skfleet.engine import (
     to_cpu_estimator,
 )
 from skfleet.model_selection._dispatch._array_api_scorer import device_scorer
-from skfleet.model_selection._dispatch._claims import BatchClaims
 from skfleet.model_selection._dispatch._memory import process_of
 from skfleet.model_selection._dispatch._memory_gate import memory_allowance
 from skfleet.model_selection._dispatch._memory_of_steps import drop_memory
 from skfleet.model_selection._dispatch._scheduler import should_yield
 from skfleet.model_selection._dispatch._split_rows import SplitRows
+from skfleet.model_selection._dispatch._step_cache import SplitSteps, StepCache
 from skfleet.model_selection._early_stopping._validation_rows import fit_and_score
 from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._paths._registry import SharedFitMember, writes_into_rows
@@ -109,6 +110,7 @@ def run_fits(
     folds: Mapping[int, tuple[Any, ...]],
     discard: Callable[[], Any] = lambda: None,
     claim: Callable[[int], bool] = lambda position: True,
+    earlier_steps: Callable[[tuple[Any, ...]], SplitSteps] | None = None,
 ) -> Iterator[FitOutcome | None]:
     """Fit and score one after the other; None for a fit that it may not ``claim``.
 
@@ -119,7 +121,7 @@ def run_fits(
     ``discard``; if that helps, the following fits get the copy too.
 
     Each of ``folds`` has the rows to train on and to test on, and with early stopping those to
-    validate on.
+    validate on. ``earlier_steps`` returns, for a fold, the steps that earlier batches have fitted.
 
     Rows that are a `DeviceCachedArray` are for a GPU: estimators that accept device arrays get them
     there. Scores of `DEVICE_SCORES` are computed there too; for all others the predictions are
@@ -149,9 +151,15 @@ def run_fits(
             if isinstance(source, DeviceCachedArray):
                 X = source.on_device() if goes_to_device else source.on_host()
             n_uses = sum(following.fold == fit.fold for following in fits[position:])
-            is_shared = job.shares_rows and (n_uses > 1 or is_not_numpy(X))
+            on_device, earlier = is_not_numpy(X), None
+            if earlier_steps is not None and fit.prefix_key and not on_device:
+                earlier = earlier_steps(folds[fit.fold])
+            is_shared = job.shares_rows and (n_uses > 1 or on_device or earlier is not None)
             copies = source.cache if isinstance(source, DeviceCachedArray) else None
-            split = SplitRows(fit.fold, X, *folds[fit.fold], is_shared=is_shared, copies=copies)
+            parts = folds[fit.fold]
+            split = SplitRows(
+                fit.fold, X, *parts, is_shared=is_shared, copies=copies, earlier=earlier
+            )
         # The shared fit needs all values of its group before the first of them is fitted.
         if previous is None or not fit.shares_work_with(previous):
             may_share = job.shares_steps and not split.is_on_device
@@ -334,36 +342,45 @@ class FitReply(NamedTuple):
 
 
 def run_fit_batch(
-    pickled_job: Pickled, pickled_calls: Pickled, X: Any, y: Any, *parts: Any
+    pickled_job: Pickled,
+    pickled_calls: Pickled,
+    X: Any,
+    y: Any,
+    *parts: Any,
+    steps: StepCache | None = None,
 ) -> tuple[str, list[FitReply | None]]:
     """Run the fits of a batch until its time limit; return the worker, and those that it made.
 
-    A fit that another batch makes has no reply.
+    A fit that another batch makes has no reply. ``steps`` are those of earlier batches.
     """
     job = pickled_job.loads()
-    calls, time_limit, numbers, allowance, claims = pickled_calls.loads()
+    calls, time_limit, numbers, allowance, claims, step_bytes = pickled_calls.loads()
     n_parts = len(parts) // len(numbers)  # of a fold
     folds = {n: parts[i * n_parts :][:n_parts] for i, n in enumerate(numbers)}
+    earlier = None if steps is None else partial(steps.on_split, max_bytes=step_bytes)
+    outcomes = run_fits(
+        job,
+        calls,
+        X,
+        y,
+        folds,
+        discard=drain_output,
+        claim=claims.claim,
+        earlier_steps=earlier,
+    )
     with memory_allowance(allowance, process_of(current_worker_address())):
         was_cancelled = allowance is not None and is_cancelled()  # while it waited
-        replies = [] if was_cancelled else _run_until(job, calls, time_limit, X, y, folds, claims)
+        replies = [] if was_cancelled else _run_until(calls, time_limit, outcomes)
     return current_worker_address(), replies
 
 
 def _run_until(
-    job: JobSpec,
-    calls: Sequence[FitCall],
-    time_limit: float,
-    X: Any,
-    y: Any,
-    folds: Mapping,
-    claims: BatchClaims,
+    calls: Sequence[FitCall], time_limit: float, outcomes: Iterator[FitOutcome | None]
 ) -> list[FitReply | None]:
     """Run fits until their time limit."""
     replies: list[FitReply | None] = []
     start = group_start = time.perf_counter()
     shared = 0.0  # seconds of prefix steps
-    outcomes = run_fits(job, calls, X, y, folds, discard=drain_output, claim=claims.claim)
     for n in range(len(calls)):
         if n and is_cancelled():
             break

@@ -104,6 +104,14 @@ class MemoryPlan(NamedTuple):
         """Return the bytes that a process has in use at its peak."""
         return _fixed_bytes(self.processes[name], self.rows) + self.private_bytes(name)
 
+    def spare_bytes(self) -> int:
+        """Return the bytes that are left in each process at its peak."""
+        spare = [
+            int(PLANNED_FRACTION * process.limit) - self.peak_bytes(name)
+            for name, process in self.processes.items()
+        ]
+        return max(0, min(spare, default=0))
+
     def allowed(self, addresses: Iterable[str]) -> list[str]:
         """Return the slots that may be in use, of the address of a worker for each slot."""
         if not self.is_bounded:

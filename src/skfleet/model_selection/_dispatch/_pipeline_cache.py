@@ -5,48 +5,15 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from skfleet._array import copy_of, is_equal, is_not_numpy
 from skfleet._fall_back import fall_back
 from skfleet._method_override import override_method
-from skfleet.engine import MMAP_THRESHOLD, Pickled
+from skfleet.engine import Pickled
+from skfleet.model_selection._dispatch._cached_rows import CachedRows
+from skfleet.model_selection._dispatch._step_cache import CachedStep, SplitSteps
 from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin, SharedFitRun
-
-
-class CachedRows:
-    """Rows that several fits get, each as an object of its own.
-
-    Small ones are copied. From `MMAP_THRESHOLD` on all objects are read-only views of one memory.
-    """
-
-    def __init__(self, rows: Any) -> None:
-        # the items of a list may be shared, as in any list that is cut from another
-        self._list = rows if type(rows) is list else None
-        self._device_rows = rows if is_not_numpy(rows) else None
-        is_pickled = self._list is None and self._device_rows is None
-        self._pickled = Pickled.dumps(rows if is_pickled else None)
-        self.is_read_only = self._pickled.nbytes >= MMAP_THRESHOLD
-        self._is_of_copy = False
-
-    def copy(self) -> Any:
-        """Return an object with these rows."""
-        if self._list is not None:
-            return list(self._list)
-        if self._device_rows is not None:
-            return copy_of(self._device_rows)
-        return self._pickled.loads(readonly=self.is_read_only)
-
-    def is_content_of(self, rows: Any) -> bool:
-        """Return whether a copy of these rows is as it was: a fit or a scorer may write into it."""
-        if self._device_rows is not None:
-            return is_equal(rows, self._device_rows)
-        if not self._is_of_copy:
-            # a copy may be pickled in other words than the rows that it is of
-            self._pickled, self._is_of_copy = Pickled.dumps(self.copy()), True
-        return self._pickled.is_equal(Pickled.dumps(rows))
 
 
 def _try_cache(rows: Any) -> CachedRows | None:
@@ -54,17 +21,6 @@ def _try_cache(rows: Any) -> CachedRows | None:
     with fall_back("the output of a step that cannot be copied is not cached"):
         return CachedRows(rows)
     return None
-
-
-@dataclass(eq=False)
-class _CachedStep:
-    """A fitted step, its output for the training rows, and the seconds that it took."""
-
-    key: bytes
-    fitted: Any
-    output: CachedRows
-    seconds: float
-    transformed: dict[str, tuple[CachedRows, float]] = field(default_factory=dict)  # by part
 
 
 class _KnownRows(NamedTuple):
@@ -81,11 +37,13 @@ class PipelineCache:
 
     It is passed as the `memory` of a pipeline. It holds the steps of the latest fit and their
     outputs for both parts of the split. A fit whose first k steps have equal parameters, types
-    included, does not fit them again.
+    included, does not fit them again. Neither does one whose steps are among the `earlier`.
     """
 
-    def __init__(self) -> None:
-        self._steps: list[_CachedStep] = []
+    def __init__(self, earlier: SplitSteps | None = None) -> None:
+        self._steps: list[CachedStep] = []
+        self._keys: list[bytes] = []  # of the steps
+        self._earlier = earlier
         self.start_fit(is_open=False)
 
     def start_fit(self, *, is_open: bool) -> None:
@@ -140,7 +98,8 @@ class PipelineCache:
         return partial(self._fit_transform, func, frozenset(ignore or ()))
 
     # 1. Rows that are not the training rows at this depth: fit without the cache.
-    # 2. An equal step in the cache: return its copy and output, and count the time saved.
+    # 2. An equal step in the cache, or among the earlier: return its copy and output, and count the
+    #    time saved.
     # 3. Another step: drop the cached ones from this depth on, fit it (from a shared fit where one
     #    is expected), and cache it unless it wrote into its rows or its output cannot be copied.
     def _fit_transform(
@@ -155,18 +114,18 @@ class PipelineCache:
         relevant = {name: value for name, value in kwargs.items() if name not in ignore}
         key = Pickled.dumps((transformer, relevant)).digest()
         path = self._path if self._path and self._path[0] == depth else None
+        # Other fits do not get what depends on a shared fit, which is equal within a tolerance.
+        is_own = self._path is None or depth < self._path[0]
+        step = self._cached_step(depth, key, may_be_earlier=is_own)
         # Seconds saved are added to the fit's own later, as if it were alone.
-        if depth < len(self._steps) and self._steps[depth].key == key:
+        if step is not None:
             if path is not None:
                 refused = path[1].refused
                 self.origin = FitOrigin(refused is None, refused)
-            step = self._steps[depth]
             self.fit_time_saved += step.seconds
             rows = step.output.copy()
             _notify_callbacks(X, rows, *args, **kwargs)
         else:
-            # Later steps were fitted on the output of the step that is replaced.
-            del self._steps[depth:]
             start = time.perf_counter()
             if path is not None:
                 _, shared_fit, values = path
@@ -185,16 +144,35 @@ class PipelineCache:
             cached = _try_cache(rows) if known.content.is_content_of(X) else None
             if cached is None:
                 return rows, fitted
-            step = _CachedStep(key, fitted, cached, seconds)
+            step = CachedStep(fitted, cached, seconds)
             rows = cached.copy()
-            # The step itself knows its output for the test rows from now on.
-            if callable(getattr(fitted, "transform", None)) and hasattr(fitted, "__dict__"):
-                cached_transform = _CachedTransform(self, depth, fitted.transform)
-                override_method(fitted, "transform", cached_transform)
-            self._steps.append(step)
+            if self._earlier is not None and is_own:
+                self._earlier.add((*self._keys, key), step)
+            self._append(key, step)
         # By which the next step recognises its rows.
         self.register(rows, "train", depth + 1, step.output)
         return rows, step.fitted
+
+    def _cached_step(self, depth: int, key: bytes, *, may_be_earlier: bool) -> CachedStep | None:
+        """Return a step of the latest fit or an earlier batch; for None drop those from a depth."""
+        if self._keys[depth : depth + 1] == [key]:
+            return self._steps[depth]
+        # Later steps were fitted on the output of the step that is replaced.
+        del self._steps[depth:], self._keys[depth:]
+        earlier = self._earlier if may_be_earlier else None
+        step = earlier and earlier.get((*self._keys, key))
+        if step is not None:
+            self._append(key, step)
+        return step
+
+    def _append(self, key: bytes, step: CachedStep) -> None:
+        """Add a step, which itself knows its outputs for the other rows from now on."""
+        depth, fitted = len(self._steps), step.fitted
+        if callable(getattr(fitted, "transform", None)) and hasattr(fitted, "__dict__"):
+            cached_transform = _CachedTransform(self, depth, fitted.transform)
+            override_method(fitted, "transform", cached_transform)
+        self._steps.append(step)
+        self._keys.append(key)
 
     def transform(self, depth: int, uncached: Callable[..., Any], X: Any) -> Any:
         """Return the cached transform of these rows; compute it on first use."""
@@ -218,6 +196,8 @@ class PipelineCache:
                 return rows
             cached = output
             transformed[known.part] = cached, seconds
+            if self._earlier is not None:
+                self._earlier.trim()
         rows = cached.copy()
         self.register(rows, known.part, depth + 1, cached)
         return rows

@@ -25,6 +25,7 @@ from skfleet.model_selection._records._evaluations import CandidateResults, FitP
 
 if TYPE_CHECKING:
     from skfleet.estimators.pipeline import RefitFirstSteps
+    from skfleet.model_selection._dispatch._step_cache import StepCache
 
 
 class SearchContext:
@@ -66,6 +67,8 @@ class SearchContext:
         self.progress: Any = None  # text beside the bar, of all batches of candidates
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
+        self.has_batches = False  # of candidates, several
+        self.step_cache: StepCache | None = None  # of these
         self.refit_steps: RefitFirstSteps | None = None
 
     @property
@@ -146,6 +149,9 @@ class SearchContext:
             # callbacks of the event loop refer to the context, and must not keep the rows alive
             self.device_cache = DeviceArrayCache()
             self.refit_steps = None
+            if self.step_cache is not None:
+                self.step_cache.close()
+                self.step_cache = None
 
     def _handle_sigint(self) -> Callable[[], None]:
         """Handle the first Ctrl-C as the end of the active calls; return what undoes that."""

@@ -12,7 +12,9 @@ from skfleet._array import is_not_numpy, is_uploadable
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import take_rows as take_device_rows
 from skfleet.engine import DeviceArrayCache, takes_device_targets
-from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
+from skfleet.model_selection._dispatch._cached_rows import CachedRows
+from skfleet.model_selection._dispatch._pipeline_cache import PipelineCache
+from skfleet.model_selection._dispatch._step_cache import SplitSteps
 
 
 class SplitRows:
@@ -28,13 +30,14 @@ class SplitRows:
         *,
         is_shared: bool,
         copies: DeviceArrayCache | None = None,
+        earlier: SplitSteps | None = None,
     ) -> None:
         self.number, self.is_shared = number, is_shared
         # a copy: the parts of a view are known by their identity, and these rows may be the tested
         self.validation = None if validation is None else np.array(validation)
         self._X, self.is_on_device = X, is_not_numpy(X)
         self.parts = {"train": train, "test": test}
-        self.steps = PipelineCache()
+        self.steps = PipelineCache(earlier)
         self._target_views: dict[bool, SplitView] = {}
         self._copies = copies
         if is_shared:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
+import joblib
 import numpy as np
 from sklearn.pipeline import Pipeline
 
@@ -85,7 +86,8 @@ class ClosedFormScores:
                 continue
             results = None
             try:
-                with self._context.running_locally():
+                # columns are prepared by scikit-learn, whose small tasks are not for the fleet
+                with self._context.running_locally(), joblib.parallel_config("sequential"):
                     results = None if self._context.is_interrupted else group.results()
             except Exception as error:
                 # The fits themselves raise what is wrong with the data.

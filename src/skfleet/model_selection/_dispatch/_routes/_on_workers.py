@@ -19,15 +19,19 @@ from skfleet._joblib import (
     CallItem,
     DeviceArgument,
     ParallelCall,
+    ProcessArgument,
     explain_unpicklable,
     pack,
     task_name,
 )
-from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._dispatch._claims import BatchClaims, FitClaims
 from skfleet.model_selection._dispatch._fit_memory import plan_fits
 from skfleet.model_selection._dispatch._fit_queues import CandidateQueue, FitQueue, SplitQueue
-from skfleet.model_selection._dispatch._fit_tasks import FitReply, run_fit_batch
+from skfleet.model_selection._dispatch._fit_tasks import (
+    FitReply,
+    has_prefix_steps,
+    run_fit_batch,
+)
 from skfleet.model_selection._dispatch._fit_times import FitGroup, group_in_flight, mark_begun
 from skfleet.model_selection._dispatch._memory import MemoryPlan
 from skfleet.model_selection._dispatch._memory_gate import MemoryAllowance
@@ -40,6 +44,7 @@ from skfleet.model_selection._dispatch._scheduler import (
     FitScheduler,
 )
 from skfleet.model_selection._dispatch._search_context import SearchContext
+from skfleet.model_selection._dispatch._step_cache import StepCache
 from skfleet.model_selection._racing._race import Race
 from skfleet.model_selection._records._evaluations import LaterIteration
 
@@ -86,6 +91,7 @@ class FitsOnWorkers:
         self.n_sent = self.n_returned = 0
         self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
         self._is_memory_planned = False
+        self._step_bytes = 0  # that the steps of earlier batches may take in a process
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
         args = [_rebalance, weakref.ref(self)]
         self._timer = threading.Timer(SLOW_BATCH_SECONDS, contextvars.copy_context().run, args)
@@ -234,7 +240,7 @@ class FitsOnWorkers:
                 allowance = MemoryAllowance(self._memory.fit.total, self._memory.n_fits)
             numbers = [(device, fit.sequence_number) for fit in fits]
             claims = BatchClaims(self._claims.token, next(self._batch_numbers), numbers)
-            call = _batch_call(batch, job, self._context.device_cache, allowance, claims)
+            call = _batch_call(batch, job, self._context, allowance, claims, self._step_bytes)
         except Exception as error:
             explain_unpicklable(error, subject)
             raise
@@ -309,6 +315,7 @@ class FitsOnWorkers:
                 later=self._later,
                 limit=min(n_waiting, self._limit or n_waiting),
             )
+            self._step_bytes = plan.spare_bytes() // 4
             if plan.is_bounded:
                 allowed = self._addresses("cpu")
                 scheduler.bound(self.bounded(len(allowed)))
@@ -351,14 +358,20 @@ def _rebalance(route_ref: weakref.ref[FitsOnWorkers]) -> None:
 def _batch_call(
     batch: FitBatch,
     job: SearchJob,
-    device_cache: DeviceArrayCache,
+    context: SearchContext,
     allowance: MemoryAllowance | None,
     claims: BatchClaims,
+    step_bytes: int,
 ) -> CallItem:
     """Build the call that runs a batch. Large objects are arguments, to be scattered once."""
     numbers = list(dict.fromkeys(fit.fold for fit in batch.fits))
     parts = [part for number in numbers for part in job.folds[number]]
-    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers, allowance, claims))
+    calls = [fit.call for fit in batch.fits]
+    own = pack((calls, batch.time_limit, numbers, allowance, claims, step_bytes))
     is_on_gpu = batch.fits[0].device == "cuda"
-    X = DeviceArgument(job.X, device_cache) if is_on_gpu else job.X
-    return run_fit_batch, (job.spec(), own, X, job.y, *parts), {}
+    X = DeviceArgument(job.X, context.device_cache) if is_on_gpu else job.X
+    options = {}
+    if context.has_batches and step_bytes and has_prefix_steps(job.estimators[0]):
+        context.step_cache = context.step_cache or StepCache()
+        options["steps"] = ProcessArgument(context.step_cache)
+    return run_fit_batch, (job.spec(), own, X, job.y, *parts), options
