@@ -17,11 +17,12 @@ made once, with one thread, and all methods look it up; so all have the same noi
 the rows, for successive halving, are of one draw of rows for all seeds. Values of distributions
 are rounded when they are looked up; methods do not know that.
 
-Searches with "shared fits" cannot be replayed. So both a search with them and one without make
-their real fits, one after the other, of the candidates with which the search without sharing is at
-its aim; the replayed seconds are multiplied by the ratio of the two. The JSON has the ratio of the
-real to the replayed seconds of the search without ("replay_check"): it is above 1 where the machine
-had more other work than when the tables were made.
+Searches with "shared fits" cannot be replayed, nor the first steps that batches of candidates
+share. So both a search with them and one without make their real fits, one after the other, of the
+candidates with which the search without sharing is at its aim; the replayed seconds are multiplied
+by the ratio of the two. The JSON has the ratio of the real to the replayed seconds of the search
+without ("replay_check"): it is above 1 where the machine had more other work than when the tables
+were made.
 
 Optuna, flaml and `BayesSearchCV` choose one candidate after the other, and are read after each.
 The others draw their number of candidates beforehand: they are run with more and more, and the
@@ -45,10 +46,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from functools import partial
-from itertools import repeat
+from itertools import product, repeat
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import flaml
 import numpy as np
@@ -76,6 +79,7 @@ from threadpoolctl import threadpool_limits
 
 from skfleet import Fleet
 from skfleet.model_selection import BayesSearchCV, RandomizedSearchCV
+from skfleet.model_selection._dispatch._memory import MemoryPlan
 
 N_SEEDS = 10
 MAX_CANDIDATES = 48
@@ -339,20 +343,29 @@ def first_seconds(case: Case, trace: Trace) -> list[tuple[float, int]]:
     return first
 
 
-def real_seconds(case: Case, n_iter: int, seed: int, **options: Any) -> float:
-    """Return the seconds of CPU of a search of ours that makes its fits."""
-    begin = time.process_time()
-    RandomizedSearchCV(
-        case.own.pair.pipeline(),
-        case.distributions(Rounded),
-        n_iter=n_iter,
-        scoring=case.own.pair.scoring,
-        cv=case.data.splits,
-        random_state=seed,
-        refit=False,
-        **options,
-    ).fit(case.data.X, case.data.y)
-    return time.process_time() - begin
+def real_seconds(
+    case: Case, kind: Any, n_iter: int, seed: int, *, shares: bool, racing: str | None
+) -> float:
+    """Return the seconds of CPU of a search of ours that makes its fits, which share or not."""
+    options: dict[str, Any] = {"random_state": seed}
+    if kind is BayesSearchCV:
+        options = {"sampler": NotedSampler(lambda: None, seed), "batch_size": 1}
+    # without room for the fitted steps of earlier batches
+    room = nullcontext() if shares else patch.object(MemoryPlan, "spare_bytes", return_value=0)
+    with room:
+        begin = time.process_time()
+        kind(
+            case.own.pair.pipeline(),
+            case.distributions(Rounded),
+            n_iter=n_iter,
+            scoring=case.own.pair.scoring,
+            cv=case.data.splits,
+            refit=False,
+            share_fits=shares,
+            racing=racing,
+            **options,
+        ).fit(case.data.X, case.data.y)
+        return time.process_time() - begin
 
 
 def measure(case: Case, seeds: int, n_shared: int) -> dict[str, Any]:
@@ -367,16 +380,19 @@ def measure(case: Case, seeds: int, n_shared: int) -> dict[str, Any]:
         case.idle_share = idle_share()
         for name, method in OURS.items():
             runs[name] = [first_seconds(case, method(case, seed)) for seed in range(seeds)]
-        for racing in (None, "mean"):
-            name, options = label("RandomizedSearchCV", racing), {"racing": racing}
+        for kind, racing in product((RandomizedSearchCV, BayesSearchCV), (None, "mean")):
+            name = label(kind.__name__, racing)
             runs[name + _SHARED] = shared = []
             for seed, firsts in enumerate(runs[name][:n_shared]):
                 n = firsts[-1][1]  # for the aim that is reached first
                 if not n:
                     shared.append(firsts)
                     continue
-                separate = real_seconds(case, n, seed, share_fits=False, **options)
-                ratio = real_seconds(case, n, seed, **options) / separate
+                separate, sharing = (
+                    real_seconds(case, kind, n, seed, shares=shares, racing=racing)
+                    for shares in (False, True)
+                )
+                ratio = sharing / separate
                 shared.append([(seconds * ratio, n) for seconds, n in firsts])
                 checks.append(separate / firsts[-1][0])
         case.idle_share = 0.0
