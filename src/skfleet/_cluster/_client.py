@@ -138,7 +138,8 @@ def has_dashboard(client: Client) -> bool:
     def is_shown(dask_scheduler: Any) -> bool:
         import sys
 
-        pages = getattr(dask_scheduler.http_application, "applications", ())
+        application = getattr(dask_scheduler, "http_application", None)
+        pages = getattr(application, "applications", ())
         return "bokeh" in sys.modules and bool(pages) and "dashboard" in dask_scheduler.services
 
     return bool(client.run_on_scheduler(is_shown))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from os import PathLike
 from typing import Any
 
 from dask.system import CPU_COUNT
@@ -29,8 +30,14 @@ from skfleet._display import html_table
 from skfleet._worker_plugins import log_failures, stop_log_failures
 from skfleet.exceptions import FleetError
 from skfleet.fleet._client import FleetClient
+from skfleet.fleet._credentials import (
+    check_credentials,
+    is_connection_file,
+    load_connection,
+    save_connection,
+)
 from skfleet.fleet._fleet_summary import FleetSummary
-from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local_cluster
+from skfleet.fleet._local_cluster import CpuOnlyAdaptive, start_local_cluster
 from skfleet.fleet._log_filters import quiet_closing
 from skfleet.fleet._worker_memory import check_free_memory
 
@@ -45,10 +52,11 @@ class Fleet:
 
     Parameters
     ----------
-    address : str or distributed.deploy.Cluster, default=None
-        The address of a running scheduler ("tcp://10.0.0.1:8786", "tls://..."), or a cluster
-        object of Dask's. By default a cluster is started on this machine, for this user alone: it
-        listens on the loopback interface only.
+    address : str, path or distributed.deploy.Cluster, default=None
+        The address of a running scheduler ("tcp://10.0.0.1:8786", "tls://..."), the path of a file
+        that `save_connection` wrote, or a cluster object of Dask's. By default a cluster is started
+        on this machine, for this user alone: it listens on the loopback interface only, and its
+        processes answer only those that have its credentials.
     n_workers : int, default=None
         Number of CPU workers, in a fleet without GPU workers. By default there is a worker for
         each of the `gpus`, and as many CPU workers as fill the remaining cores.
@@ -85,17 +93,20 @@ class Fleet:
         ``{"CPU": threads_per_worker}``, and ``{"GPU": 1}`` for a worker on a GPU.
         Workers added later by `scale` or `adapt` take the mapping for all, or the default.
     protocol : {"tcp", "tls", "ucx"}, default=None
-        Protocol between scheduler and workers. "ucx" copies from GPU to GPU over NVLink and
-        InfiniBand where available, and needs distributed-ucxx. By default "tls" with `security`,
-        else "tcp".
+        Protocol between scheduler and workers, by default "tls" for processes. "ucx" copies from
+        GPU to GPU over NVLink and InfiniBand where available, and needs distributed-ucxx. With
+        "tcp" and "ucx" any user of this machine can connect, which a line of the log says.
     env : mapping of str to str, default=None
         Further environment variables of worker processes, set before they start.
-    dashboard_address : str or None, default="127.0.0.1:0"
-        Address of the dashboard; port 0 takes a free one, and ":8787" is a port of the loopback
-        interface. None starts none. The dashboard needs Bokeh, which the extra ``ui`` installs;
-        without it there is none, and a warning where an address is given.
+    dashboard_address : str or None, default=None
+        Address of the dashboard; ":0" takes a free port of the loopback interface, ":8787" that
+        one. By default there is none, and no HTTP server. The dashboard needs Bokeh, which the
+        extra ``ui`` installs; without it there is none, and a warning. It answers requests with a
+        token only, which `dashboard_link` has.
     security : distributed.Security or bool, default=None
-        TLS credentials. True creates temporary ones for a local cluster (needs ``cryptography``).
+        TLS credentials. By default those of Dask's configuration, else, for worker processes on
+        this machine, temporary ones that exist in the memory of these processes alone. False is a
+        fleet without them, to which any user of this machine can connect.
     timeout : float or str, default=None
         Seconds to wait for the scheduler at `address`; by default 8.
     asynchronous : bool, default=False
@@ -106,7 +117,8 @@ class Fleet:
     client : distributed.Client
         The client, distributed's default one until the fleet is closed.
     dashboard_link : str or None
-        Address of the dashboard, where there is one.
+        Link that opens the dashboard, where there is one. Its token is a secret: who has it sees
+        the names of tasks and the logs of workers.
 
     Raises
     ------
@@ -158,7 +170,7 @@ class Fleet:
 
     def __init__(
         self,
-        address: str | Cluster | None = None,
+        address: str | PathLike[str] | Cluster | None = None,
         *,
         n_workers: int | None = None,
         gpus: int | str | Sequence[int | str] = "auto",
@@ -170,7 +182,7 @@ class Fleet:
         resources: Mapping[str, float] | Sequence[Mapping[str, float]] | None = None,
         protocol: str | None = None,
         env: Mapping[str, str] | None = None,
-        dashboard_address: str | None = DASHBOARD,
+        dashboard_address: str | None = None,
         security: Security | bool | None = None,
         timeout: float | str | None = None,
         asynchronous: bool = False,
@@ -180,6 +192,10 @@ class Fleet:
                 "asynchronous must be False. Got True instead. "
                 "Use distributed.Client(asynchronous=True) for work that does not pass here."
             )
+        if is_connection_file(address):
+            if security is not None:
+                raise _conflicting_parameter("security", security, "with a file that has it")
+            address, security = load_connection(address)  # type: ignore[arg-type]
         # Parameters of a cluster that is yet to be started, which an address contradicts.
         self._cluster: Cluster | None = None
         self._is_ours = address is None
@@ -224,12 +240,51 @@ class Fleet:
 
     @property
     def dashboard_link(self) -> str | None:
-        """Address of the dashboard, or None where there is none."""
+        """Link that opens the dashboard, with its token; None where there is none."""
+        if self._is_ours and self.client.status not in ("closing", "closed"):
+            return getattr(self._cluster, "dashboard_link_with_token", None)
+        return self._dashboard()
+
+    def _dashboard(self) -> str | None:
+        """Return the address of the dashboard without its token, which nothing shows unasked."""
         if self.client.status in ("closing", "closed"):
             return None
         if self._is_ours:
             return getattr(self._cluster, "shown_dashboard", None)
         return self._joined_dashboard
+
+    @property
+    def security(self) -> Security:
+        """Credentials with which ``distributed.Client(address, security=...)`` may connect."""
+        return self.client.security
+
+    def save_connection(self, path: str | PathLike[str]) -> None:
+        """Write the address and the credentials to a file, with which ``Fleet(path)`` joins.
+
+        Its owner alone may read it, and who reads it can run code in the owner's name as long as
+        the fleet runs.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, which is replaced if it exists.
+
+        Raises
+        ------
+        FleetError
+            When the workers are threads of this process, or the fleet is closed.
+        """
+        if self.client.status in ("closing", "closed"):
+            raise FleetError(
+                "Fleet.save_connection must be called on an open fleet. Got a closed one instead. "
+                "Start another Fleet."
+            )
+        if self._address().startswith("inproc://"):
+            raise FleetError(
+                "Fleet.save_connection must be called on a fleet of processes. Got threads of this "
+                "process instead, which no other process can join. Leave processes=False out."
+            )
+        save_connection(path, self._address(), self.security)
 
     def scale(self, n: int) -> None:
         """Change the number of workers.
@@ -329,7 +384,7 @@ class Fleet:
             return "not started"
         if client.status in ("closing", "closed"):
             return "closed"
-        return FleetSummary.of(client, self.dashboard_link)
+        return FleetSummary.of(client, self._dashboard())
 
     def _address(self) -> str:
         return str(self.client.scheduler.address)
@@ -373,6 +428,7 @@ def _connect(
     if timeout is not None:
         options["timeout"] = timeout
     if isinstance(address, str):
+        check_credentials(address, security)
         _check_address(address, security, timeout)
     # A client that fails in its constructor stays the default one. So the first is not the default:
     # it only checks the workers.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import secrets
 import sys
 import tempfile
 import threading
@@ -18,7 +19,7 @@ from typing import Any
 import dask.config
 from dask.system import CPU_COUNT
 from dask.utils import key_split
-from distributed import Nanny, Scheduler, SchedulerPlugin, Security, SpecCluster, Worker
+from distributed import Nanny, Scheduler, SchedulerPlugin, Security, SpecCluster
 from distributed.core import Status
 from distributed.deploy import Adaptive, Cluster
 from distributed.system import MEMORY_LIMIT
@@ -32,7 +33,9 @@ from skfleet._warnings import warn
 from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
 from skfleet.engine import CORES_VARIABLE
 from skfleet.exceptions import FleetError, MissingMainGuardError
+from skfleet.fleet._credentials import local_security
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
+from skfleet.fleet._http_server import FleetScheduler, FleetWorker, with_token
 from skfleet.fleet._log_filters import QuietShuffles
 from skfleet.fleet._worker_memory import (
     allocator_variables,
@@ -40,9 +43,6 @@ from skfleet.fleet._worker_memory import (
     divide_memory,
     memory_fractions,
 )
-
-# Default address of the dashboard; without Bokeh there is none, and no warning.
-DASHBOARD = "127.0.0.1:0"
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +140,12 @@ class _LocalCluster(SpecCluster):
         host = options["dashboard_address"].rpartition(":")[0]
         return format_dashboard_link(host, self.scheduler_info["services"]["dashboard"])
 
+    @property
+    def dashboard_link_with_token(self) -> str | None:
+        """Link that opens the dashboard in a browser, or None where there is none."""
+        link, token = self.shown_dashboard, self.scheduler_spec["options"]["dashboard_token"]
+        return None if link is None else with_token(link, token)
+
 
 def start_local_cluster(
     *,
@@ -167,9 +173,7 @@ def start_local_cluster(
             "Set os.environ: the workers are threads of this process."
         )
     per_worker = None if resources is None or isinstance(resources, Mapping) else list(resources)
-    # Encrypted only on request, with a certificate of this fleet alone.
-    if isinstance(security, bool) or security is None:
-        security = Security.temporary() if security else Security()
+    security = local_security(security, protocol, processes=processes)
     protocol = _resolve_protocol(protocol, security, processes)
     # GPUs first: CPU workers fill the cores that those leave.
     devices = _resolve_gpus(gpus, cpus, n_workers, resources, processes)
@@ -188,21 +192,23 @@ def start_local_cluster(
     # Options of the scheduler and of every worker.
     host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
     common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
-    # The HTTP server starts in any case, and by default listens beyond the loopback interface.
-    no_dashboard = {"dashboard": False, "dashboard_address": f"{_LOOPBACK}:0"}
     has_dashboard = dashboard_address is not None and find_spec("bokeh") is not None
-    # Only an address of the user's own is worth a warning: the default one asks for nothing.
-    if dashboard_address not in (None, DASHBOARD) and not has_dashboard:
+    if dashboard_address is not None and not has_dashboard:
         warn(missing_extra("dashboard_address", "bokeh", "ui"))
     # A bare port would listen on all interfaces.
     if has_dashboard and ":" not in str(dashboard_address).strip(":"):
         dashboard_address = f"{_LOOPBACK}:{str(dashboard_address).strip(':')}"
-    dashboard = {"dashboard": True, "dashboard_address": dashboard_address}
-    scheduler = {**common, "port": 0, **(dashboard if has_dashboard else no_dashboard)}
+    scheduler = {
+        **common,
+        "port": 0,
+        "dashboard": has_dashboard,
+        "dashboard_address": dashboard_address,
+        "dashboard_token": secrets.token_urlsafe() if has_dashboard else None,
+    }
     # Options of a CPU worker; those of a GPU worker are written over them below.
     worker = {
         **common,
-        **no_dashboard,
+        "dashboard": False,
         "nthreads": threads,
         "memory_limit": memory_limit,
         "resources": dict(resources) if isinstance(resources, Mapping) else {"CPU": threads},
@@ -212,13 +218,14 @@ def start_local_cluster(
     gpu_env = NO_GPU_ENV if processes and (devices or (gpus == 0 and resources is None)) else {}
     if processes:
         worker["env"] = _environment(threads, memory_limit, {**gpu_env, **(env or {})})
+        worker["worker_class"] = FleetWorker
         worker["plugins"] = (FailureReporter(), OwnProcess())
         worker["config"] = memory_fractions()
 
     def spec(**options: Any) -> dict[str, Any]:
         if not processes:
             options["plugins"] = (FailureReporter(),)  # one for each worker in this process
-        return {"cls": _FleetNanny if processes else Worker, "options": {**worker, **options}}
+        return {"cls": _FleetNanny if processes else FleetWorker, "options": {**worker, **options}}
 
     # A worker that imports a script without a main guard leaves a mark in a folder, by which this
     # process knows the reason. The folder is gone when further workers are added, so only the first
@@ -247,7 +254,7 @@ def start_local_cluster(
         # scaling down closes the last workers first
         workers |= {i: spec(resources=label, **initial) for i, label in enumerate(labels)}
         cluster = _LocalCluster(
-            scheduler={"cls": Scheduler, "options": scheduler},
+            scheduler={"cls": FleetScheduler, "options": scheduler},
             workers=workers,
             worker=spec(),
             security=security,
@@ -301,13 +308,13 @@ def _resolve_protocol(protocol: str | None, security: Security, processes: bool)
     if protocol not in (None, "tcp", "tls", "ucx"):
         raise ValueError(
             f"protocol must be 'tcp', 'tls' or 'ucx'. Got {protocol!r} instead. "
-            "Leave it out for 'tcp'."
+            "Leave it out for 'tls'."
         )
     is_tls = security.require_encryption
     if protocol is not None and (not processes or is_tls != (protocol == "tls")):
         raise ValueError(
             f"protocol must fit processes and security. Got {protocol!r} instead. "
-            "Give security=True for 'tls' alone, and leave protocol out with processes=False."
+            "Leave security out, and protocol too with processes=False."
         )
     if protocol == "ucx" and find_spec("distributed_ucxx") is None:
         raise ValueError(

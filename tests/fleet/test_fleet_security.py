@@ -1,0 +1,223 @@
+"""A fleet answers nobody but its owner: credentials, ports, the token of the dashboard."""
+
+import json
+import logging
+import os
+import socket
+import stat
+import sys
+from contextlib import contextmanager, suppress
+from http.cookiejar import CookieJar
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
+
+import psutil
+import pytest
+from distributed import Client, Security
+
+from skfleet import Fleet
+from skfleet.exceptions import FleetError
+
+
+def listening_ports():
+    """Ports on which this process and its children listen."""
+    own = psutil.Process()
+    connections = [c for p in (own, *own.children(recursive=True)) for c in p.net_connections()]
+    return {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
+
+
+@contextmanager
+def open_fleet(**options):
+    fleet = Fleet(**options)
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """The default fleet of processes."""
+    with open_fleet(n_workers=1) as fleet:
+        yield fleet
+
+
+# -- credentials -----------------------------------------------------------------------------------
+
+
+def test_processes_answer_those_with_credentials_only(processes):
+    address = processes.client.scheduler.address
+    assert address.startswith("tls://127.0.0.1:")
+    assert processes.client.submit(pow, 2, 3).result() == 8
+    with Client(address, security=processes.security, set_as_default=False) as other:
+        assert other.submit(pow, 2, 4).result() == 16
+    for stranger in ({}, {"security": Security.temporary()}):
+        with pytest.raises((OSError, TypeError), match="TLS|Timed out|SSL|connect"):
+            Client(address, timeout=2, set_as_default=False, **stranger)
+    with pytest.raises(OSError, match="Timed out"):
+        Client(address.replace("tls", "tcp"), timeout=2, set_as_default=False)
+
+
+def test_workers_and_nannies_answer_no_plain_message(processes):
+    worker = processes.client.cluster.workers[0]
+    for address in (worker.address, worker.worker_address):
+        host, port = address.removeprefix("tls://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as plain:
+            plain.sendall(b"\x00" * 64)
+            with suppress(ConnectionResetError):
+                assert plain.recv(64)[:1] in (b"", b"\x15")  # the end, or an alert of TLS
+
+
+def test_no_secret_is_shown(processes, tmp_path):
+    key = processes.security.tls_client_key
+    shown = [repr(processes), processes._repr_html_(), repr(processes.security)]
+    shown += [repr(processes.client), processes.client._repr_html_()]
+    assert "PRIVATE KEY" in key
+    assert not any(line in text for text in shown for line in key.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"security": False}, None),
+        ({"protocol": "tcp"}, "protocol='tcp' has no encryption, so any user of this machine"),
+    ],
+)
+def test_without_encryption_a_line_says_so_unless_it_was_asked_for(options, message, caplog):
+    with caplog.at_level(logging.WARNING, "skfleet"), open_fleet(n_workers=1, **options) as fleet:
+        assert fleet.client.scheduler.address.startswith("tcp://127.0.0.1:")
+    said = [record.getMessage() for record in caplog.records if record.name == "skfleet.fleet"]
+    assert len(said) == (message is not None)
+    assert all(text.startswith(message) for text in said)
+
+
+def test_without_cryptography_a_line_says_so(caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with caplog.at_level(logging.WARNING, "skfleet"), open_fleet(n_workers=1) as fleet:
+        assert fleet.client.scheduler.address.startswith("tcp://127.0.0.1:")
+    (record,) = (record for record in caplog.records if record.name == "skfleet.fleet")
+    assert record.getMessage().startswith("cryptography cannot be imported, so any user")
+
+
+# -- the file of a connection ----------------------------------------------------------------------
+
+
+def test_a_fleet_is_joined_by_a_file(processes, tmp_path):
+    path = tmp_path / "fleet.json"
+    path.write_text("of an earlier fleet")
+    path.chmod(0o644)
+    processes.save_connection(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["fleet.json"]
+    for address in (path, str(path)):
+        with Fleet(address) as client:
+            assert client.submit(pow, 2, 5).result() == 32
+            assert client.scheduler.address == processes.client.scheduler.address
+    assert processes.client.submit(pow, 2, 6).result() == 64
+
+
+def test_files_that_others_may_read_are_refused(processes, tmp_path):
+    path = tmp_path / "fleet.json"
+    processes.save_connection(path)
+    path.chmod(0o640)
+    with pytest.raises(FleetError, match=r"Got .* of mode 640 instead.*chmod 600"):
+        Fleet(path)
+
+
+@pytest.mark.parametrize("content", [None, "no json", "[]", json.dumps({"address": "tls://a:1"})])
+def test_other_files_are_refused(content, tmp_path):
+    path = tmp_path / "fleet.json"
+    if content is not None:
+        path.write_text(content)
+        path.chmod(0o600)
+    with pytest.raises(FleetError, match=r"address must be a file that Fleet\.save_connection"):
+        Fleet(path)
+
+
+def test_a_file_has_its_own_credentials(processes, tmp_path):
+    path = tmp_path / "fleet.json"
+    processes.save_connection(path)
+    with pytest.raises(ValueError, match="security must not be given with a file that has it"):
+        Fleet(path, security=processes.security)
+
+
+def test_an_address_of_tls_needs_credentials_before_any_connection():
+    with pytest.raises(FleetError, match=r"Got none with 'tls://127.0.0.1:9' instead.*save_conn"):
+        Fleet("tls://127.0.0.1:9")
+
+
+def test_threads_and_closed_fleets_have_no_connection_to_save(tmp_path):
+    with (
+        open_fleet(n_workers=1, processes=False) as fleet,
+        pytest.raises(FleetError, match="must be called on a fleet of processes"),
+    ):
+        fleet.save_connection(tmp_path / "fleet.json")
+    with pytest.raises(FleetError, match="must be called on an open fleet"):
+        fleet.save_connection(tmp_path / "fleet.json")
+    assert not os.listdir(tmp_path)
+
+
+# -- HTTP ------------------------------------------------------------------------------------------
+
+
+def test_threads_open_no_port():
+    before = listening_ports()
+    with open_fleet(n_workers=2, processes=False) as fleet:
+        assert fleet.client.submit(pow, 2, 3).result() == 8
+        assert listening_ports() == before
+        assert fleet.dashboard_link is None
+
+
+def test_processes_open_no_port_but_those_of_the_cluster():
+    before = listening_ports()
+    with open_fleet(n_workers=2) as fleet:
+        assert len(listening_ports() - before) == 1 + 2 * 2  # workers, each with its nanny
+        assert fleet.dashboard_link is None
+
+
+PATHS = ["/", "/status", "/health", "/metrics", "/json/identity.json", "/individual-workers/ws",
+         "/static/js/bokeh.min.js", "/sitemap.json"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def dashboard():
+    """Fleet with a dashboard."""
+    pytest.importorskip("bokeh", reason="the dashboard needs Bokeh")
+    with open_fleet(n_workers=1, processes=False, dashboard_address=":0") as fleet:
+        yield fleet
+
+
+def base_of(fleet):
+    return fleet.dashboard_link.partition("/status")[0]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("query", ["", "?token=", "?token=wrong", "?token=w&token=x"])
+def test_without_the_token_nothing_is_answered(path, query, dashboard):
+    request = Request(base_of(dashboard) + path + query)
+    request.add_header("Cookie", f"skfleet-dashboard-{base_of(dashboard)[-5:]}=wrong")
+    with pytest.raises(HTTPError, match="403") as refused:
+        urlopen(request, timeout=30)
+    assert b"open the link in fleet.dashboard_link" in refused.value.read()
+
+
+def test_the_link_opens_the_dashboard(dashboard):
+    browser = build_opener(HTTPCookieProcessor(CookieJar()))
+    with browser.open(dashboard.dashboard_link, timeout=30) as page:
+        assert page.url == base_of(dashboard) + "/status"
+        assert b"Dask" in page.read()
+    for path in ("/json/identity.json", "/health", "/static/js/bokeh.min.js"):
+        with browser.open(base_of(dashboard) + path, timeout=30) as answer:
+            assert answer.status == 200
+
+
+def test_other_methods_are_refused(dashboard):
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(Request(dashboard.dashboard_link, data=b"", method="POST"), timeout=30)
+
+
+def test_a_link_to_another_host_is_none(dashboard):
+    token = dashboard.dashboard_link.partition("?")[2]
+    browser = build_opener(HTTPCookieProcessor(CookieJar()))
+    with browser.open(f"{base_of(dashboard)}//elsewhere.example/?{token}", timeout=30) as page:
+        assert page.url.startswith(base_of(dashboard))
