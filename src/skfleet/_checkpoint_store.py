@@ -11,6 +11,10 @@ from uuid import uuid4
 
 import cloudpickle
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from skfleet._config import get_config
+from skfleet._private_files import check_trusted, make_private_directory, write_private_file
 
 logger = logging.getLogger(__name__)
 
@@ -19,18 +23,25 @@ class CheckpointStore:
     """A directory of files, which any process may read and write; `folder` is one in it.
 
     A file of a known name is whole or is not there: it is written beside its place and then moved.
-    What is damaged all the same is told by its checksum.
+    What is damaged all the same is told by its checksum. On this machine's own disks, the directory
+    and its files are for their owner alone, unless ``config_context(trust_files=True)`` says that
+    they are shared: what others may have written is not read then. Other locations are as private
+    as their store.
     """
 
     def __init__(self, location: str | os.PathLike[str], folder: str = "") -> None:
         self.location = os.fspath(location)
         if "://" not in self.location:
             self.location = os.path.abspath(self.location)  # workers have another directory
-        self.folder = folder
+        self.folder, self._is_shared = folder, get_config().trust_files
 
     def _files(self) -> tuple[Any, str]:
         files, root = fsspec.core.url_to_fs(self.location)
         return files, f"{root}/{self.folder}" if self.folder else root
+
+    def _is_private(self, files: Any) -> bool:
+        """Return whether the directory is on a disk of this machine, and not shared."""
+        return isinstance(files, LocalFileSystem) and not self._is_shared
 
     def path(self, name: str) -> str:
         """Return the path of a file, for messages."""
@@ -39,6 +50,8 @@ class CheckpointStore:
     def read(self, name: str) -> bytes | None:
         """Return the content of a file as it is; None where it is missing."""
         files, root = self._files()
+        if self._is_private(files) and files.exists(f"{root}/{name}"):
+            check_trusted(f"{root}/{name}")
         try:
             return bytes(files.cat_file(f"{root}/{name}"))
         except FileNotFoundError:
@@ -47,8 +60,12 @@ class CheckpointStore:
     def add(self, name: str, content: bytes) -> None:
         """Write a file of a new name, whose readers know whether they see all of it."""
         files, root = self._files()
-        files.makedirs(root, exist_ok=True)
-        files.pipe_file(f"{root}/{name}", content)
+        if self._is_private(files):
+            make_private_directory(root)
+            write_private_file(f"{root}/{name}", content)
+        else:
+            files.makedirs(root, exist_ok=True)
+            files.pipe_file(f"{root}/{name}", content)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file in the place of the one of that name, if there is one."""

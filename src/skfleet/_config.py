@@ -19,6 +19,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "single_task_below": ("auto",),
     "deterministic": (True, False),
     "progress": ("auto", True, False),
+    "trust_files": (True, False),
 }
 # Settings that may be a number of bytes, and the least one.
 _LEAST_BYTES = {"disk_cache": 1, "block_bytes": 1, "single_task_below": 0}
@@ -36,6 +37,7 @@ class Config:
     single_task_below: int | str = "auto"
     deterministic: bool = False
     progress: bool | str = "auto"
+    trust_files: bool = False
     wait_for_workers_timeout: float = 10.0
 
 
@@ -133,6 +135,11 @@ def config_context(**settings: Any) -> Iterator[None]:
         and call of joblib, but of estimators whose `verbose` is set and prints lines of its own,
         and ``False`` of no fit. The fits in a pipeline have one bar together, those in a search
         and in tasks have none.
+    trust_files : bool, default=False
+        Whether checkpoints are in folders that several users share. By default a checkpoint on a
+        disk of the machine is written for its owner alone, and one that another user may have
+        written is refused: it has pickles, which run code. Locations such as ``s3://`` are as
+        trusted as their store.
     wait_for_workers_timeout : float, default=10
         Seconds for which work waits for a first worker where a scheduler has none, and for a
         scheduler that does not answer, before it raises `skfleet.exceptions.NoWorkersError`. More

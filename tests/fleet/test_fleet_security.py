@@ -52,9 +52,9 @@ def test_processes_answer_those_with_credentials_only(processes):
     with Client(address, security=processes.security, set_as_default=False) as other:
         assert other.submit(pow, 2, 4).result() == 16
     for stranger in ({}, {"security": Security.temporary()}):
-        with pytest.raises((OSError, TypeError), match="TLS|Timed out|SSL|connect"):
+        with pytest.raises((OSError, TypeError, RuntimeError)):
             Client(address, timeout=2, set_as_default=False, **stranger)
-    with pytest.raises(OSError, match="Timed out"):
+    with pytest.raises(OSError, match=r"Timed out|reset"):
         Client(address.replace("tls", "tcp"), timeout=2, set_as_default=False)
 
 

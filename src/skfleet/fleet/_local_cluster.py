@@ -29,6 +29,7 @@ from distributed.worker_memory import parse_memory_limit
 from skfleet._cluster import MEMORY_TOPIC
 from skfleet._distributed_private import run_until_closed
 from skfleet._optional_dependencies import missing_extra
+from skfleet._private_files import scratch_directory
 from skfleet._warnings import warn
 from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
 from skfleet.engine import CORES_VARIABLE
@@ -209,6 +210,7 @@ def start_local_cluster(
     worker = {
         **common,
         "dashboard": False,
+        "local_directory": scratch_directory(dask.config.get("temporary-directory")),
         "nthreads": threads,
         "memory_limit": memory_limit,
         "resources": dict(resources) if isinstance(resources, Mapping) else {"CPU": threads},
