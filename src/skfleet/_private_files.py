@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 _IS_POSIX = os.name == "posix"
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_WRITE_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_FOREIGN = stat.S_IRWXG | stat.S_IRWXO
+_FOREIGN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def scratch_directory(parent: str | None) -> str | None:
@@ -25,7 +25,7 @@ def scratch_directory(parent: str | None) -> str | None:
     except FileExistsError:
         status = os.lstat(path)
         is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-        if not is_own or status.st_mode & _OTHERS:  # another user was there first
+        if not is_own or status.st_mode & _FOREIGN:  # another user was there first
             return tempfile.mkdtemp(prefix=f"{os.path.basename(path)}-", dir=parent)
     return path
 
@@ -53,7 +53,7 @@ def check_trusted(path: str) -> None:
         status = part.stat()
         if status.st_uid not in (os.getuid(), 0):
             reason, advice = f"of user {status.st_uid}", "Copy what you trust to a folder of yours"
-        elif status.st_mode & _WRITE_OTHERS and not status.st_mode & stat.S_ISVTX:
+        elif status.st_mode & _FOREIGN_WRITE and not status.st_mode & stat.S_ISVTX:
             reason, advice = f"of mode {stat.S_IMODE(status.st_mode):o}", f"chmod go-w {part}"
         else:
             continue

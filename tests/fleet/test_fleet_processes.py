@@ -120,8 +120,8 @@ def test_workers_are_pinned_and_leave_the_driver_alone(monkeypatch):
             assert max(libraries) <= 2
             assert switch_interval < default_switch_interval
         assert sys.getswitchinterval() == default_switch_interval
-        assert all(address.startswith("tcp://127.0.0.1:") for address in client.nthreads())
-        assert client.scheduler.address.startswith("tcp://127.0.0.1:")
+        assert all(address.startswith("tls://127.0.0.1:") for address in client.nthreads())
+        assert client.scheduler.address.startswith("tls://127.0.0.1:")
     assert settings() == before
     wait_until_gone([pid for *_, pid in found])
 

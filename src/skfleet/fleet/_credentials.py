@@ -17,7 +17,7 @@ from skfleet.exceptions import FleetError
 logger = logging.getLogger("skfleet.fleet")
 
 _FIELDS = ("tls_ca_file", "tls_client_cert", "tls_client_key")
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_FOREIGN = stat.S_IRWXG | stat.S_IRWXO
 
 
 def local_security(
@@ -68,7 +68,7 @@ def load_connection(path: str | PathLike[str]) -> tuple[str, Security]:
     path = Path(path)
     try:
         status = path.stat()
-        if os.name == "posix" and status.st_mode & _OTHERS:
+        if os.name == "posix" and status.st_mode & _FOREIGN:
             raise FleetError(
                 f"address must be a file that its owner alone may read. Got {str(path)!r} of mode "
                 f"{stat.S_IMODE(status.st_mode):o} instead. If nobody else has read it: "

@@ -73,15 +73,15 @@ class _Entrance(web.RequestHandler):
         """Take the token, and the name of the cookie."""
         self._token, self._cookie = token, cookie
 
-    def prepare(self) -> None:
-        """Answer a request of any method."""
+    def get(self) -> None:
+        """Answer a request for a page, or for a web socket."""
         parts = urlsplit(self.request.uri or "")
         query = parse_qsl(parts.query)
-        sent = dict(query).get(_TOKEN, "")
-        if self.request.method == "GET" and secrets.compare_digest(sent, self._token):
-            rest = urlencode([(name, value) for name, value in query if name != _TOKEN])
+        if secrets.compare_digest(dict(query).get(_TOKEN, ""), self._token):
+            path = "/" + parts.path.lstrip("/")  # two slashes would begin a host
+            without = urlencode([(name, value) for name, value in query if name != _TOKEN])
             self.set_cookie(self._cookie, self._token, httponly=True, samesite="Lax")
-            self.redirect(urlunsplit(("", "", "/" + parts.path.lstrip("/"), rest, "")))
+            self.redirect(urlunsplit(("", "", path, without, "")))
             return
         self.set_status(HTTPStatus.FORBIDDEN)
         self.set_header("Content-Type", "text/plain")

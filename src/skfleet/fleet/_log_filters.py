@@ -25,16 +25,24 @@ class QuietShuffles(SchedulerPlugin):
         return not str(record.msg).startswith(("Shuffle %s initialized", "Shuffle %s deactivated"))
 
 
+# What distributed logs of messages and connections that its own closing cuts off, by logger.
+_CUT_OFF = {
+    "distributed.batched": "Batched Comm Closed",
+    "distributed.comm.tcp": "Listener on %r: TLS handshake failed",
+}
+
+
 @contextmanager
 def quiet_closing() -> Iterator[None]:
-    """Leave out the tracebacks of distributed on messages that its own closing cuts off."""
+    """Leave out what distributed logs of messages and connections that its own closing cuts off."""
 
     def is_relevant(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("Batched Comm Closed")
+        return not str(record.msg).startswith(_CUT_OFF[record.name])
 
-    logger = logging.getLogger("distributed.batched")
-    logger.addFilter(is_relevant)
+    for name in _CUT_OFF:
+        logging.getLogger(name).addFilter(is_relevant)
     try:
         yield
     finally:
-        logger.removeFilter(is_relevant)
+        for name in _CUT_OFF:
+            logging.getLogger(name).removeFilter(is_relevant)
