@@ -6,6 +6,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+import dask
 import pytest
 
 from skfleet import Fleet, config_context
@@ -156,6 +157,7 @@ def test_scratch_folder_of_another_is_not_used(squatter, tmp_path):
 def test_workers_write_in_a_folder_of_their_users(processes):
     with Fleet(n_workers=1, processes=processes) as client:
         (folder,) = client.run(lambda dask_worker: dask_worker.local_directory).values()
-    own = Path(tempfile.gettempdir(), f"skfleet-{os.getuid()}")
+    parent = dask.config.get("temporary-directory") or tempfile.gettempdir()
+    own = Path(parent, f"skfleet-{os.getuid()}")
     assert own in Path(folder).parents
     assert mode_of(own) == 0o700

@@ -36,8 +36,8 @@ def make_private_directory(path: str) -> None:
 
 
 def write_private_file(path: str, content: bytes) -> None:
-    """Write a new file that its owner alone can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Write a file that its owner alone can read; one that exists has the modes that it had."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
 

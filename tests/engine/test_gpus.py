@@ -147,8 +147,8 @@ def test_gpus_are_chosen(machine):
         ({"gpus": 0, "cpus": 0}, "cpus must be at least 1"),
         ({"cpus": -1}, "cpus must be a whole number"),
         ({"cpus": 1, "protocol": "udp"}, "protocol must be 'tcp', 'tls' or 'ucx'"),
-        ({"cpus": 1, "protocol": "tls"}, "Give security=True for 'tls'"),
-        ({"processes": False, "protocol": "tcp"}, "leave protocol out with processes=False"),
+        ({"cpus": 1, "protocol": "tls", "security": False}, "Leave security out, and protocol too"),
+        ({"processes": False, "protocol": "tcp"}, "and protocol too with processes=False"),
         ({"address": "tcp://127.0.0.1:1", "gpus": 1}, "gpus must not be given with an address"),
     ],
 )

@@ -35,7 +35,7 @@ def open_fleet(**options):
         fleet.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def processes():
     """The default fleet of processes."""
     with open_fleet(n_workers=1) as fleet:
@@ -179,7 +179,7 @@ PATHS = ["/", "/status", "/health", "/metrics", "/json/identity.json", "/individ
          "/static/js/bokeh.min.js", "/sitemap.json"]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def dashboard():
     """Fleet with a dashboard."""
     pytest.importorskip("bokeh", reason="the dashboard needs Bokeh")
