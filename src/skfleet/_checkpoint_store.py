@@ -50,9 +50,9 @@ class CheckpointStore:
     def read(self, name: str) -> bytes | None:
         """Return the content of a file as it is; None where it is missing."""
         files, root = self._files()
-        if self._is_private(files) and files.exists(f"{root}/{name}"):
-            check_trusted(f"{root}/{name}")
         try:
+            if self._is_private(files):
+                check_trusted(f"{root}/{name}")
             return bytes(files.cat_file(f"{root}/{name}"))
         except FileNotFoundError:
             return None

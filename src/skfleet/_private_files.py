@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 _IS_POSIX = os.name == "posix"
@@ -36,10 +37,22 @@ def make_private_directory(path: str) -> None:
 
 
 def write_private_file(path: str, content: bytes) -> None:
-    """Write a file that its owner alone can read; one that exists has the modes that it had."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Write a file that its owner alone can read, in the place of one of that name."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+
+
+def check_private(path: str) -> None:
+    """Raise for a file that another user can read or write."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if _IS_POSIX and mode & _FOREIGN:
+        raise PermissionError(
+            f"file must be one that you alone can read. Got {path!r} of mode {mode:o} instead. If "
+            f"nobody else has read it: chmod 600 {path}"
+        )
 
 
 def check_trusted(path: str) -> None:

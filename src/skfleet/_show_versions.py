@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 
 _REQUIRED = (
     "scikit-fleet", "scikit-learn", "numpy", "scipy", "joblib", "dask", "distributed", "pandas",
-    "pyarrow", "fsspec", "array-api-compat", "threadpoolctl", "psutil",
+    "pyarrow", "fsspec", "array-api-compat", "threadpoolctl", "psutil", "cryptography",
 )  # fmt: skip
 _OPTIONAL = (
     "cupy-cuda13x", "cuml-cu13", "dask-cuda", "rmm-cu13", "xgboost", "xgboost-cpu", "lightgbm",

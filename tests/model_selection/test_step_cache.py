@@ -22,7 +22,7 @@ from sklearn.svm import SVC
 
 from skfleet import Fleet
 from skfleet.model_selection import BayesSearchCV
-from skfleet.model_selection._dispatch import _memory, _step_cache
+from skfleet.model_selection._dispatch import _memory
 from skfleet.model_selection._dispatch._cached_rows import CachedRows
 from skfleet.model_selection._dispatch._step_cache import CachedStep, StepCache
 
@@ -163,7 +163,7 @@ def test_threads_of_a_process_share_steps(log):
 
 def n_caches():
     gc.collect()
-    return len(_step_cache._caches)
+    return len(StepCache.of_process())
 
 
 def test_worker_processes_free_the_steps_with_the_search(log, process_cluster):
@@ -191,7 +191,7 @@ def test_steps_of_a_worker_that_dies_are_fitted_again(log):
 
 
 def step(n_values=1000, fitted=None):
-    return CachedStep(fitted or StandardScaler(), CachedRows(np.zeros(n_values)), 0.1)
+    return CachedStep(b"", fitted or StandardScaler(), CachedRows(np.zeros(n_values)), 0.1)
 
 
 def test_the_least_recently_used_steps_are_dropped():
@@ -238,7 +238,7 @@ def test_what_cannot_be_pickled_or_measured_is_not_stored():
     unpicklable = StandardScaler()
     unpicklable.lock = threading.Lock()
     cache.add("a", step(fitted=unpicklable), 1e9)
-    cache.add("b", CachedStep(StandardScaler(), CachedRows(["a list"]), 0.1), 1e9)
+    cache.add("b", CachedStep(b"", StandardScaler(), CachedRows(["a list"]), 0.1), 1e9)
     assert [n for n in "ab" if cache.get(n)] == []
 
 

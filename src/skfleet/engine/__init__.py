@@ -51,6 +51,7 @@ from skfleet.engine._holdout import Holdout, draw_holdout
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._local_group import LocalLauncher
 from skfleet.engine._passes import NamedCall, Passes, join_reductions, run_passes, share_passes
+from skfleet.engine._process_shared import ProcessShared
 from skfleet.engine._protocol import Call, Engine, Task, TaskPool, TaskResult
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_row_offsets
 from skfleet.engine._remote_object import ObjectLostError, report_progress, thread_count
@@ -120,6 +121,7 @@ __all__ = [
     "PicklableModel",
     "Pickled",
     "ProcessLauncher",
+    "ProcessShared",
     "Reduction",
     "ResourceRequest",
     "ScatteredObject",

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import os
-import stat
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from distributed import Security
 
+from skfleet._private_files import check_private, write_private_file
 from skfleet.exceptions import FleetError
 
 logger = logging.getLogger("skfleet.fleet")
 
 _FIELDS = ("tls_ca_file", "tls_client_cert", "tls_client_key")
-_FOREIGN = stat.S_IRWXG | stat.S_IRWXO
 
 
 def local_security(
@@ -36,6 +35,8 @@ def local_security(
         try:
             return Security.temporary()
         except ImportError:
+            if protocol == "tls":
+                raise
             reason = "cryptography cannot be imported"
     logger.warning(
         "%s, so any user of this machine can connect to this fleet, and run code in your name",
@@ -47,40 +48,32 @@ def local_security(
 def save_connection(path: str | PathLike[str], address: str, security: Security) -> None:
     """Write an address and a client's credentials to a file that its owner alone may read."""
     content = {name: getattr(security, name) for name in _FIELDS} | {"address": address}
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-    partial.replace(path)
+    write_private_file(os.fspath(path), json.dumps(content, indent=1).encode())
 
 
-def is_connection_file(address: Any) -> bool:
-    """Return whether an address is the path of a file that `save_connection` wrote."""
+def is_connection_file(address: object) -> TypeGuard[str | PathLike[str]]:
+    """Return whether an address is a path, as of a file that `save_connection` wrote."""
     if isinstance(address, PathLike):
         return True
-    return isinstance(address, str) and "://" not in address and Path(address).is_file()
+    if not isinstance(address, str) or "://" in address:
+        return False
+    return os.sep in address or address.endswith(".json") or os.path.isfile(address)
 
 
 def load_connection(path: str | PathLike[str]) -> tuple[str, Security]:
     """Return the address and the credentials of a file, which nobody else may have read."""
-    path = Path(path)
+    path = os.fspath(path)
     try:
-        status = path.stat()
-        if os.name == "posix" and status.st_mode & _FOREIGN:
-            raise FleetError(
-                f"address must be a file that its owner alone may read. Got {str(path)!r} of mode "
-                f"{stat.S_IMODE(status.st_mode):o} instead. If nobody else has read it: "
-                f"chmod 600 {path}"
-            )
-        content = json.loads(path.read_text(encoding="utf-8"))
+        check_private(path)
+        content = json.loads(Path(path).read_bytes())
         address = content.pop("address")
         fields = {name: content[name] for name in _FIELDS if content[name] is not None}
+    except PermissionError:
+        raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FleetError(
-            "address must be a file that Fleet.save_connection wrote. Got "
-            f"{str(path)!r} instead: {type(error).__name__}. Write it again."
+            "address must be a file that Fleet.save_connection wrote, or host:port of a scheduler. "
+            f"Got {path!r} instead: {type(error).__name__}. Write the file again."
         ) from error
     return address, Security(require_encryption=bool(fields), **fields)
 

@@ -125,7 +125,9 @@ class Fleet:
     MissingMainGuardError
         When a script starts worker processes outside ``if __name__ == "__main__":``.
     FleetError
-        When no scheduler answers at `address`.
+        When no scheduler answers at `address`, or credentials for it are missing.
+    PermissionError
+        When others may read the file at `address`.
     PlacementError
         When this machine lacks the GPUs that `gpus` requests.
     FleetVersionError
@@ -195,7 +197,7 @@ class Fleet:
         if is_connection_file(address):
             if security is not None:
                 raise _conflicting_parameter("security", security, "with a file that has it")
-            address, security = load_connection(address)  # type: ignore[arg-type]
+            address, security = load_connection(address)
         # Parameters of a cluster that is yet to be started, which an address contradicts.
         self._cluster: Cluster | None = None
         self._is_ours = address is None

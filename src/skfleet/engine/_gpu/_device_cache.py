@@ -8,10 +8,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
 
 from skfleet._array import is_uploadable
 from skfleet._device import device_memory_available, free_page_locked, to_device
+from skfleet.engine._process_shared import ProcessShared
 
 if TYPE_CHECKING:
     from skfleet.engine._dask._serialize import Pickled
@@ -22,7 +22,6 @@ MAX_FRACTION = 0.5
 # One array at a time is copied to the device, and each once. A worker's event loop, which unpickles
 # tasks, looks caches up meanwhile: it waits for the lock of the dictionaries alone.
 _upload_lock, _lock = threading.Lock(), threading.Lock()
-_caches: weakref.WeakValueDictionary[str, DeviceArrayCache] = weakref.WeakValueDictionary()
 _use_counter = count()
 
 
@@ -35,11 +34,8 @@ class _Entry:
     last_used: int
 
 
-class DeviceArrayCache:
+class DeviceArrayCache(ProcessShared):
     """Copies of arrays on the device of any process that unpickles this object.
-
-    It is pickled as its name: all in one process with the same name share one set of copies, which
-    ends with the last of them.
 
     An array that does not fit stays on the host, and evicts nothing: passes read arrays in turn, so
     that with LRU eviction each would be gone when it is read again. Only when less memory is free
@@ -47,10 +43,9 @@ class DeviceArrayCache:
     """
 
     def __init__(self, name: str | None = None) -> None:
-        self._name = name or uuid4().hex
         self._entries: dict[Hashable, _Entry] = {}
         self._is_closed = False
-        _caches[self._name] = self
+        super().__init__(name)
 
     def get(self, key: Hashable, X: Any) -> Any:
         """Return the copy of X, made once for the key; X itself where it does not fit."""
@@ -93,9 +88,6 @@ class DeviceArrayCache:
             self._entries.clear()
         free_page_locked()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _lookup, (self._name,)
-
 
 class DeviceCachedArray(NamedTuple):
     """A pickled array, to be read from host memory or through the device cache."""
@@ -111,12 +103,6 @@ class DeviceCachedArray(NamedTuple):
     def on_device(self) -> Any:
         """Return the array on the device; on the host where it does not fit."""
         return self.cache.get(self.key, self.on_host())
-
-
-def _lookup(name: str) -> DeviceArrayCache:
-    """Return this process's cache of a name, created on first use."""
-    with _lock:
-        return _caches.get(name) or DeviceArrayCache(name)
 
 
 def _noop(cache: DeviceArrayCache) -> None:
@@ -135,7 +121,7 @@ def cached_bytes() -> int:
 
 def _all_entries() -> list[tuple[DeviceArrayCache, Hashable, _Entry]]:
     # Copies of the dicts: other threads add to them.
-    caches = list(_caches.values())
+    caches = DeviceArrayCache.of_process()
     return [(cache, key, entry) for cache in caches for key, entry in list(cache._entries.items())]
 
 

@@ -42,7 +42,6 @@ class PipelineCache:
 
     def __init__(self, earlier: SplitSteps | None = None) -> None:
         self._steps: list[CachedStep] = []
-        self._keys: list[bytes] = []  # of the steps
         self._earlier = earlier
         self.start_fit(is_open=False)
 
@@ -144,35 +143,39 @@ class PipelineCache:
             cached = _try_cache(rows) if known.content.is_content_of(X) else None
             if cached is None:
                 return rows, fitted
-            step = CachedStep(fitted, cached, seconds)
+            step = CachedStep(key, fitted, cached, seconds)
             rows = cached.copy()
             if self._earlier is not None and is_own:
-                self._earlier.add((*self._keys, key), step)
-            self._append(key, step)
+                self._earlier.add(self._keys_up_to(key), step)
+            self._append(step)
         # By which the next step recognises its rows.
         self.register(rows, "train", depth + 1, step.output)
         return rows, step.fitted
 
     def _cached_step(self, depth: int, key: bytes, *, may_be_earlier: bool) -> CachedStep | None:
         """Return a step of the latest fit or an earlier batch; for None drop those from a depth."""
-        if self._keys[depth : depth + 1] == [key]:
+        if depth < len(self._steps) and self._steps[depth].key == key:
             return self._steps[depth]
         # Later steps were fitted on the output of the step that is replaced.
-        del self._steps[depth:], self._keys[depth:]
-        earlier = self._earlier if may_be_earlier else None
-        step = earlier and earlier.get((*self._keys, key))
+        del self._steps[depth:]
+        if self._earlier is None or not may_be_earlier:
+            return None
+        step = self._earlier.get(self._keys_up_to(key))
         if step is not None:
-            self._append(key, step)
+            self._append(step)
         return step
 
-    def _append(self, key: bytes, step: CachedStep) -> None:
+    def _keys_up_to(self, key: bytes) -> tuple[bytes, ...]:
+        """Return the keys of the steps, and that of the next one."""
+        return *(step.key for step in self._steps), key
+
+    def _append(self, step: CachedStep) -> None:
         """Add a step, which itself knows its outputs for the other rows from now on."""
         depth, fitted = len(self._steps), step.fitted
         if callable(getattr(fitted, "transform", None)) and hasattr(fitted, "__dict__"):
             cached_transform = _CachedTransform(self, depth, fitted.transform)
             override_method(fitted, "transform", cached_transform)
         self._steps.append(step)
-        self._keys.append(key)
 
     def transform(self, depth: int, uncached: Callable[..., Any], X: Any) -> Any:
         """Return the cached transform of these rows; compute it on first use."""

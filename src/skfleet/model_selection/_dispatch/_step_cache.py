@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from skfleet._fall_back import fall_back
-from skfleet.engine import Pickled
+from skfleet.engine import Pickled, ProcessShared
 from skfleet.model_selection._dispatch._cached_rows import CachedRows
 
 
@@ -19,41 +17,23 @@ from skfleet.model_selection._dispatch._cached_rows import CachedRows
 class CachedStep:
     """A fitted step, its output for the training rows, and the seconds that it took."""
 
+    key: bytes
     fitted: Any
     output: CachedRows
     seconds: float
     transformed: dict[str, tuple[CachedRows, float]] = field(default_factory=dict)  # by part
 
 
-@dataclass
-class _StoredStep:
-    """A pickled fitted step, with its output for each part of the split."""
-
-    fitted: Pickled
-    output: CachedRows
-    seconds: float
-    transformed: dict[str, tuple[CachedRows, float]]
-
-    @property
-    def n_bytes(self) -> float:
-        """Bytes of the step and of its outputs; infinite where they are unknown."""
-        outputs = [self.output, *(rows for rows, _ in list(self.transformed.values()))]
-        return self.fitted.nbytes + sum(rows.n_bytes for rows in outputs)
-
-
-class StepCache:
+class StepCache(ProcessShared):
     """Fitted preprocessing steps of a search, in any process that unpickles this object.
 
-    It is pickled as its name: all in one process with the same name share one set of steps, which
-    ends with the last of them. When the steps take more than they may, the least recently used are
-    dropped.
+    When the steps take more than they may, the least recently used are dropped.
     """
 
     def __init__(self, name: str | None = None) -> None:
-        self._name = name or uuid4().hex
-        self._steps: OrderedDict[Hashable, _StoredStep] = OrderedDict()
+        self._steps: OrderedDict[Hashable, CachedStep] = OrderedDict()  # with pickled steps
         self._lock = threading.Lock()
-        _caches[self._name] = self
+        super().__init__(name)
 
     def on_split(self, parts: Sequence[Any], max_bytes: int) -> SplitSteps:
         """Return the steps that were fitted on a split, all of which may take so many bytes."""
@@ -66,14 +46,13 @@ class StepCache:
             if stored is None:
                 return None
             self._steps.move_to_end(key)
-        return CachedStep(stored.fitted.loads(), stored.output, stored.seconds, stored.transformed)
+        return replace(stored, fitted=stored.fitted.loads())
 
     def add(self, key: Hashable, step: CachedStep, max_bytes: int) -> None:
         """Store a step, unless it cannot be pickled or takes too many bytes."""
         with fall_back("a fitted step that cannot be pickled is not stored"):
-            fitted = Pickled.dumps(step.fitted)
-            stored = _StoredStep(fitted, step.output, step.seconds, step.transformed)
-            if stored.n_bytes <= max_bytes:
+            stored = replace(step, fitted=Pickled.dumps(step.fitted))
+            if _n_bytes(stored) <= max_bytes:
                 with self._lock:
                     self._steps[key] = stored
                 self.trim(max_bytes)
@@ -81,7 +60,7 @@ class StepCache:
     def trim(self, max_bytes: int) -> None:
         """Drop the least recently used steps, until all take no more than so many bytes."""
         with self._lock:
-            while sum(step.n_bytes for step in self._steps.values()) > max_bytes:
+            while sum(map(_n_bytes, self._steps.values())) > max_bytes:
                 self._steps.popitem(last=False)
 
     def close(self) -> None:
@@ -89,8 +68,11 @@ class StepCache:
         with self._lock:
             self._steps.clear()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _lookup, (self._name,)
+
+def _n_bytes(step: CachedStep) -> float:
+    """Return the bytes of a pickled step and its outputs; infinite where they are unknown."""
+    outputs = [step.output, *(rows for rows, _ in list(step.transformed.values()))]
+    return step.fitted.nbytes + sum(rows.n_bytes for rows in outputs)
 
 
 class SplitSteps(NamedTuple):
@@ -111,13 +93,3 @@ class SplitSteps(NamedTuple):
     def trim(self) -> None:
         """Make room after a step has got another output."""
         self.cache.trim(self.max_bytes)
-
-
-_caches: weakref.WeakValueDictionary[str, StepCache] = weakref.WeakValueDictionary()
-_lookup_lock = threading.Lock()
-
-
-def _lookup(name: str) -> StepCache:
-    """Return this process's cache of a name, created on first use."""
-    with _lookup_lock:
-        return _caches.get(name) or StepCache(name)

@@ -51,6 +51,9 @@ from skfleet.model_selection._records._evaluations import LaterIteration
 # Seconds between two counts of the slots of the fleet.
 _RECOUNT_SECONDS = 5.0
 
+# Of the memory that is left in a worker process, for the fitted steps of earlier batches.
+_STEPS_FRACTION = 0.25
+
 
 class FitsOnWorkers:
     """Fits that wait for workers, and the batches in flight, at most ``limit`` of them.
@@ -315,7 +318,7 @@ class FitsOnWorkers:
                 later=self._later,
                 limit=min(n_waiting, self._limit or n_waiting),
             )
-            self._step_bytes = plan.spare_bytes() // 4
+            self._step_bytes = int(_STEPS_FRACTION * plan.spare_bytes())
             if plan.is_bounded:
                 allowed = self._addresses("cpu")
                 scheduler.bound(self.bounded(len(allowed)))
