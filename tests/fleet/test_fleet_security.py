@@ -252,6 +252,14 @@ def base_of(fleet):
     return fleet.dashboard_link.partition("/status")[0]
 
 
+def refusal(open_url, request):
+    """Return status, address and text of an answer that is an error."""
+    with pytest.raises(HTTPError) as error:
+        open_url(request, timeout=30)
+    with error.value as answer:
+        return answer.code, answer.url, answer.read()
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "query", ["", "?token=", "?token=wrong", "?token=%C3%A9", "?token=w&token=x"]
@@ -259,9 +267,9 @@ def base_of(fleet):
 def test_without_the_token_nothing_is_answered(path, query, dashboard):
     request = Request(base_of(dashboard) + path + query)
     request.add_header("Cookie", f"skfleet-dashboard-{base_of(dashboard)[-5:]}=wrong")
-    with pytest.raises(HTTPError, match="403") as refused:
-        urlopen(request, timeout=30)
-    assert b"open the link in fleet.dashboard_link" in refused.value.read()
+    status, _, text = refusal(urlopen, request)
+    assert status == 403
+    assert b"open the link in fleet.dashboard_link" in text
 
 
 def test_the_link_opens_the_dashboard(dashboard):
@@ -275,13 +283,12 @@ def test_the_link_opens_the_dashboard(dashboard):
 
 
 def test_other_methods_are_refused(dashboard):
-    with pytest.raises(HTTPError, match="405"):
-        urlopen(Request(dashboard.dashboard_link, data=b"", method="POST"), timeout=30)
+    status, _, _ = refusal(urlopen, Request(dashboard.dashboard_link, data=b"", method="POST"))
+    assert status == 405
 
 
 def test_a_link_to_another_host_is_none(dashboard):
     token = dashboard.dashboard_link.partition("?")[2]
     browser = build_opener(HTTPCookieProcessor(CookieJar()))
-    with pytest.raises(HTTPError, match="404") as missing:  # of the dashboard itself
-        browser.open(f"{base_of(dashboard)}//elsewhere.example/?{token}", timeout=30)
-    assert missing.value.url == f"{base_of(dashboard)}/elsewhere.example/"
+    status, url, _ = refusal(browser.open, f"{base_of(dashboard)}//elsewhere.example/?{token}")
+    assert (status, url) == (404, f"{base_of(dashboard)}/elsewhere.example/")  # its own page
