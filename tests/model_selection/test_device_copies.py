@@ -28,7 +28,7 @@ from skfleet.estimators.decomposition import IncrementalPCA
 from skfleet.estimators.linear_model import LogisticRegression, Ridge, SGDClassifier, SGDRegressor
 from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, cross_validate
 from skfleet.model_selection._adaptive import _data
-from skfleet.model_selection._dispatch import _array_api_scorer, _cached_rows
+from skfleet.model_selection._dispatch import _array_api_scorer, _step_cache
 from skfleet.model_selection._dispatch._split_rows import SplitRows, TargetView
 
 rng = np.random.default_rng(0)
@@ -448,7 +448,7 @@ def test_targets_to_train_on_are_cut_on_the_device(
 
 
 def test_targets_that_fits_of_a_split_have_together_are_read_only(device, monkeypatch):
-    monkeypatch.setattr(_cached_rows, "MMAP_THRESHOLD", 0)
+    monkeypatch.setattr(_step_cache, "MMAP_THRESHOLD", 0)
     train, test = np.arange(800), np.arange(800, 1_200)
     split = SplitRows(0, to_device(X), train, test, is_shared=True)
     targets = split.targets_for(HostRidge(), {}, target, {"scorer": None})

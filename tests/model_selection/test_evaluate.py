@@ -27,7 +27,7 @@ from sklearn.utils.parallel import delayed
 
 from skfleet.engine._dask import _serialize
 from skfleet.engine._dask._serialize import Pickled
-from skfleet.model_selection._dispatch import _cached_rows
+from skfleet.model_selection._dispatch import _step_cache
 from skfleet.model_selection._dispatch._fit_tasks import FitCall, JobSpec, run_fits
 from skfleet.model_selection._dispatch._requests import RequestReader, prefix_digests
 
@@ -38,7 +38,7 @@ FOLDS = dict(enumerate(KFold(3, shuffle=True, random_state=0).split(X)))
 @pytest.fixture
 def all_read_only(monkeypatch):
     """Let even small rows be shared read-only."""
-    for module in (_serialize, _cached_rows):
+    for module in (_serialize, _step_cache):
         monkeypatch.setattr(module, "MMAP_THRESHOLD", 0)
 
 

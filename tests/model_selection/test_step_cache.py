@@ -23,8 +23,7 @@ from sklearn.svm import SVC
 from skfleet import Fleet
 from skfleet.model_selection import BayesSearchCV
 from skfleet.model_selection._dispatch import _memory
-from skfleet.model_selection._dispatch._cached_rows import CachedRows
-from skfleet.model_selection._dispatch._step_cache import CachedStep, StepCache
+from skfleet.model_selection._dispatch._step_cache import CachedRows, CachedStep, StepCache
 
 X, Y = load_iris(return_X_y=True)
 SPACE = {"scaled__factor": [1, 2, 3], "svc__C": loguniform(0.1, 10)}

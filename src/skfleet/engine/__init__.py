@@ -33,7 +33,11 @@ from skfleet.engine._gpu._cpu_models import (
     to_cpu_estimator,
 )
 from skfleet.engine._gpu._cuml_model import as_portable, call_response_method
-from skfleet.engine._gpu._device_cache import DeviceArrayCache, DeviceCachedArray
+from skfleet.engine._gpu._device_cache import (
+    DeviceArrayCache,
+    DeviceCachedArray,
+    ProcessShared,
+)
 from skfleet.engine._gpu._estimator_device import (
     CandidateDevices,
     accepts_device_arrays,
@@ -51,7 +55,6 @@ from skfleet.engine._holdout import Holdout, draw_holdout
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._local_group import LocalLauncher
 from skfleet.engine._passes import NamedCall, Passes, join_reductions, run_passes, share_passes
-from skfleet.engine._process_shared import ProcessShared
 from skfleet.engine._protocol import Call, Engine, Task, TaskPool, TaskResult
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_row_offsets
 from skfleet.engine._remote_object import ObjectLostError, report_progress, thread_count

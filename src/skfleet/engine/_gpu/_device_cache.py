@@ -1,4 +1,4 @@
-"""LRU cache of host arrays on this process's device (`DeviceArrayCache`)."""
+"""LRU cache of host arrays on this process's device (`DeviceArrayCache`), of each name one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from uuid import uuid4
 
 from skfleet._array import is_uploadable
 from skfleet._device import device_memory_available, free_page_locked, to_device
-from skfleet.engine._process_shared import ProcessShared
 
 if TYPE_CHECKING:
     from skfleet.engine._dask._serialize import Pickled
@@ -21,7 +21,8 @@ MAX_FRACTION = 0.5
 
 # One array at a time is copied to the device, and each once. A worker's event loop, which unpickles
 # tasks, looks caches up meanwhile: it waits for the lock of the dictionaries alone.
-_upload_lock, _lock = threading.Lock(), threading.Lock()
+_upload_lock, _lock, _objects_lock = threading.Lock(), threading.Lock(), threading.Lock()
+_objects: weakref.WeakValueDictionary[tuple[type, str], Any] = weakref.WeakValueDictionary()
 _use_counter = count()
 
 
@@ -32,6 +33,31 @@ class _Entry:
     array: Any
     n_bytes: int
     last_used: int
+
+
+class ProcessShared:
+    """Base class of objects that are pickled as their name.
+
+    All in one process with the same name are one object, which ends with its last reference.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name or uuid4().hex
+        _objects[type(self), self._name] = self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _lookup, (type(self), self._name)
+
+    @classmethod
+    def of_process(cls) -> list[Self]:
+        """Return all objects of this class in this process."""
+        return [shared for (kind, _), shared in list(_objects.items()) if kind is cls]
+
+
+def _lookup(kind: type, name: str) -> Any:
+    """Return this process's object of a name, created on first use."""
+    with _objects_lock:
+        return _objects.get((kind, name)) or kind(name)
 
 
 class DeviceArrayCache(ProcessShared):

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from skfleet._fall_back import fall_back
 from skfleet._method_override import override_method
 from skfleet.engine import Pickled
-from skfleet.model_selection._dispatch._cached_rows import CachedRows
-from skfleet.model_selection._dispatch._step_cache import CachedStep, SplitSteps
+from skfleet.model_selection._dispatch._step_cache import CachedRows, CachedStep, SplitSteps
 from skfleet.model_selection._paths._execution import OWN_FIT, FitOrigin, SharedFitRun
 
 

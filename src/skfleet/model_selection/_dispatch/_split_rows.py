@@ -12,9 +12,8 @@ from skfleet._array import is_not_numpy, is_uploadable
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import take_rows as take_device_rows
 from skfleet.engine import DeviceArrayCache, takes_device_targets
-from skfleet.model_selection._dispatch._cached_rows import CachedRows
 from skfleet.model_selection._dispatch._pipeline_cache import PipelineCache
-from skfleet.model_selection._dispatch._step_cache import SplitSteps
+from skfleet.model_selection._dispatch._step_cache import CachedRows, SplitSteps
 
 
 class SplitRows:
