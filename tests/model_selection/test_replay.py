@@ -136,3 +136,18 @@ def test_a_model_whose_score_is_under_way_is_kept(tmp_path):
             models.put(first.key, TrainedModel("model", 3))
     assert models.exact(first.key, 3) is not None
     assert models.exact(second.key, 1) is not None
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_task_that_runs_again_for_a_lost_worker_takes_the_model_that_is_further(
+    tmp_path, goes_on
+):
+    """Its own is deleted once its score is recorded; one of an earlier run may lack that score."""
+    models, earlier_run = ModelStore(tmp_path, "this"), ModelStore(tmp_path, "this")
+    earlier_run.put("0-a", TrainedModel("of an earlier run", 3))
+    assert models.find("0-a", range(1, 3), goes_on=goes_on) is None
+    models.put("0-a", TrainedModel("of this run", 9))
+    assert models.find("0-a", range(1, 3), goes_on=goes_on).model == "of this run"
+    assert models.find("0-a", range(1, 4), goes_on=goes_on).model == "of an earlier run"
+    before = models.find("0-a", range(10, 11), goes_on=goes_on)
+    assert before.model == "of this run" if goes_on else before is None

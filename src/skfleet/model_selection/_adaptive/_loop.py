@@ -419,7 +419,10 @@ class AdaptiveLoop:
             trained = models.exact(candidate.key, n_calls) if models is not None else None
             if trained is None and candidate.best_model is not None:
                 trained = self._fetch(candidate.best_model, is_last_try=False)
-            if trained is None:  # lost with its worker, or of an earlier search: train it again
+            # lost with its worker, trained on since, or of an earlier search: train it again
+            if trained is None or trained.n_calls != n_calls:
+                if models is not None:
+                    models.prune(set(), candidate.key)
                 candidate.model = None
                 chain = self._training.chain(candidate, n_calls)
                 trained = self._fetch(self.engine.submit_all(chain)[-1])

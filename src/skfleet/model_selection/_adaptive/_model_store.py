@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from uuid import uuid4
 
 from skfleet._checkpoint_store import CheckpointStore
 from skfleet.model_selection._adaptive._training_tasks import TrainedModel
@@ -16,7 +18,7 @@ class ModelStore:
     """
 
     def __init__(self, location: str | os.PathLike[str], search: str) -> None:
-        self.search = search
+        self.search, self.run = search, uuid4().hex
         self._checkpoint = CheckpointStore(location)
         self._models = CheckpointStore(location, f"models-{search}")
 
@@ -28,13 +30,19 @@ class ModelStore:
         """Return whether this process sees the directory of the checkpoint."""
         return bool(self._checkpoint.names("search.json"))
 
-    def find(self, candidate: str, levels: range) -> TrainedModel | None:
-        """Return the first model with a number of calls in the range; else the latest before it."""
-        n_calls = levels.start
-        stored = [n for n in self._stored_calls(candidate) if n < levels.stop]
-        for n in sorted(stored, key=lambda n: (n < n_calls, abs(n - n_calls))):
+    def find(self, candidate: str, levels: range, *, goes_on: bool = True) -> TrainedModel | None:
+        """Return the model of a candidate from which a task need not start, or need not run at all.
+
+        That is the first with a number of calls in the range; else the first after it, of this run;
+        else the latest before it, where training `goes_on` from a model. One after it is further
+        than the task's instruction: if it is of this run, the scores of the instruction have been
+        recorded, and the task runs again for a lost worker.
+        """
+        stored = sorted(self._stored_calls(candidate))
+        earlier = [n for n in reversed(stored) if n < levels.start] if goes_on else []
+        for n in [*(n for n in stored if n >= levels.start), *earlier]:
             trained = self.exact(candidate, n)
-            if trained is not None:
+            if trained is not None and (n < levels.stop or trained.run == self.run):
                 return trained
         return None
 
@@ -45,7 +53,8 @@ class ModelStore:
 
     def put(self, candidate: str, trained: TrainedModel) -> None:
         """Write a model."""
-        self._models.dump(f"{candidate}-{trained.n_calls}.model", trained)
+        name = f"{candidate}-{trained.n_calls}.model"
+        self._models.dump(name, replace(trained, run=self.run))
 
     def prune(self, needed: set[tuple[str, int]], candidate: str) -> None:
         """Delete the models of a candidate that are not among the needed (candidate, n_calls)."""

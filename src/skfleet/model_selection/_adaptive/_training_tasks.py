@@ -104,9 +104,10 @@ class TrainedModel:
     fit_time: float = 0.0
     record: Record = field(default_factory=lambda: Record(0, {}))
     output: tuple[OutputEvent, ...] = ()  # printed and warned since the record before
+    run: str = ""  # of the search, if it was stored
 
     def __reduce__(self) -> tuple[Any, ...]:
-        history = self.n_calls, self.n_samples, self.fit_time, self.record, self.output
+        history = self.n_calls, self.n_samples, self.fit_time, self.record, self.output, self.run
         return TrainedModel, (PicklableModel(self.model), *history)
 
 
@@ -179,8 +180,8 @@ def run_training(
 ) -> TrainedModel:
     """Train a candidate on from its state, or from its model in the checkpoint, and store it.
 
-    The first of the `levels` is to be reached; the last is that of the instruction, and a stored
-    model that is further is of another one.
+    The first of the `levels` is to be reached; the last is that of the instruction. A model that is
+    further is returned as it is.
     """
     # Tasks after a failure hand it on to the one that reports to the driver.
     if isinstance(state, TrainedModel) and state.record.failure is not None:
@@ -188,11 +189,11 @@ def run_training(
     n_calls = levels.start
     n_calls_before = state.n_calls if isinstance(state, TrainedModel) else 0
     if context.models is not None and n_calls_before < n_calls:
-        models, goes_on = context.models, context.budget.goes_on
-        stored = models.find(candidate, levels) if goes_on else models.exact(candidate, n_calls)
+        stored = context.models.find(candidate, levels, goes_on=context.budget.goes_on)
         state = stored if stored is not None and stored.n_calls > n_calls_before else state
     is_done = isinstance(state, TrainedModel) and state.n_calls >= n_calls
-    if isinstance(state, TrainedModel) and is_done and (not is_scored or state.record.scores):
+    needs_scores = is_scored and not (is_done and state.n_calls > levels[-1])
+    if isinstance(state, TrainedModel) and is_done and (not needs_scores or state.record.scores):
         return state
     with capture_output(context.driver) as output:
         try:
