@@ -87,7 +87,7 @@ METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function",
 )
 @example(name="sparse columns", model=LogisticRegression(), method="predict_proba", is_split=False)
 def test_container_of_a_model_alone(name, model, method, is_split, frame, lazy):
-    if not hasattr(type(model), method) or (
+    if not hasattr(model, method) or (
         name.startswith("sparse")
         and type(model) in (GaussianNB, GaussianMixture, KNeighborsClassifier)
     ):
