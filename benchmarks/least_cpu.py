@@ -1,6 +1,6 @@
 """Seconds of CPU until a search has a model that is as good as the best, to 1 %.
 
-Seven pairs of rows and a pipeline (`least_cpu_pairs.py`) are searched by scikit-learn, Optuna,
+Eight pairs of rows and a pipeline (`least_cpu_pairs.py`) are searched by scikit-learn, Optuna,
 flaml and scikit-fleet, with several seeds and ten splits. A search is at its aim when the mean
 score of its best candidate **on all ten splits** is within 1 % (and 10 %) of the best one of the
 space; 100 % is the distance from the default parameters to the best. That score is looked up, and
@@ -20,9 +20,11 @@ are rounded when they are looked up; methods do not know that.
 Searches with "shared fits" cannot be replayed, nor the first steps that batches of candidates
 share. So both a search with them and one without make their real fits, one after the other, of the
 candidates with which the search without sharing is at its aim; the replayed seconds are multiplied
-by the ratio of the two. The JSON has the ratio of the real to the replayed seconds of the search
-without ("replay_check"): it is above 1 where the machine had more other work than when the tables
-were made.
+by the ratio of the two. Searches with paths ("path_size") make all their fits, and their seconds
+are divided by the ratio of the real to the replayed seconds of a few candidates. The JSON has these
+ratios ("replay_check", that of the paths last): they are above 1 where the machine had more other
+work than when the tables were made. Where a space has no parameter with paths, the search is one
+without.
 
 Optuna, flaml and `BayesSearchCV` choose one candidate after the other, and are read after each.
 The others draw their number of candidates beforehand: they are run with more and more, and the
@@ -46,9 +48,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
-from itertools import product, repeat
+from itertools import islice, product, repeat
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -84,6 +86,7 @@ from skfleet.model_selection._dispatch._memory import MemoryPlan
 N_SEEDS = 10
 MAX_CANDIDATES = 48
 NUMBERS = (6, 12, 24, 48)  # of candidates, of searches that draw them beforehand
+N_CHECKED = 12  # candidates whose real fits are compared with those in the tables
 AIMS = (0.01, 0.1)  # shares of the distance from the default parameters to the best
 QUICK = ("diamonds, elastic net", "taxis, scaler + neighbours")
 
@@ -256,52 +259,46 @@ def flaml_loop(case: Case, seed: int) -> Trace:
     yield from trace
 
 
-class NotedSampler(optuna.samplers.TPESampler):
-    """Sampler of `BayesSearchCV(sampler="tpe")`, which calls a function when it is asked."""
+class WatchedSearch(BayesSearchCV):
+    """Model-based search that is read after each candidate that it chose, up to the aim."""
 
-    def __init__(self, note: Callable[[], None], seed: int) -> None:
-        super().__init__(seed=seed, multivariate=True, constant_liar=True)
-        self._note = note
+    def watch(self, case: Case, read: Callable[[], float]) -> Trace:
+        """Yield the seconds and the best cell after each candidate."""
+        self._case, self._read = case, read
+        self._trace: list[tuple[float, str]] = []
+        with suppress(KeyboardInterrupt):  # the rest of the search is of no interest
+            is_real = self.estimator.__class__ is not Replayed
+            rows = (case.data.X, case.data.y) if is_real else (case.X, case.y)
+            self.fit(*rows)
+        for number, (seconds, cell) in enumerate(self._trace, start=1):
+            case.n_last = number
+            yield seconds, cell
 
-    def before_trial(self, study: Any, trial: Any) -> None:
-        """Note that a candidate is asked for."""
-        self._note()
-        super().before_trial(study, trial)
+    def _tell(self, source: Any, batch: Any, results: Any) -> None:
+        super()._tell(source, batch, results)
+        means = results["mean_test_score"].copy()
+        if "n_folds" in results:
+            means[results["n_folds"] < N_SPLITS] = -math.inf
+        cell = self._case.cell(results["params"][int(means.argmax())])
+        self._trace.append((self._read(), cell))
+        if self._case.own.quality(cell) >= self._case.aims[0]:
+            raise KeyboardInterrupt
 
 
 def bayes(racing: str | None, case: Case, seed: int) -> Trace:
     """Search by our model-based search, one candidate at a time."""
-    seconds: list[float] = []
-
-    def note() -> None:
-        seconds.append(case.seconds())
-        if case.has_fitted_good():  # the rest of the search is of no interest
-            raise KeyboardInterrupt
-
-    case.start()
-    search = BayesSearchCV(
+    search = WatchedSearch(
         case.estimator,
         case.distributions(Range.distribution),
         n_iter=MAX_CANDIDATES,
-        sampler=NotedSampler(note, seed),
         batch_size=1,
         racing=racing,
         cv=case.data.splits,
         refit=False,
+        random_state=seed,
     )
-    try:
-        search.fit(case.X, case.y)
-        seconds.append(case.seconds())
-    except KeyboardInterrupt:
-        if not case.has_fitted_good():
-            raise
-    results = search.cv_results_
-    means = results["mean_test_score"].copy()
-    if racing is not None:
-        means[results["n_folds"] < N_SPLITS] = -math.inf
-    for n, second in enumerate(seconds[1:], start=1):
-        case.n_last = n
-        yield second, case.cell(results["params"][int(means[:n].argmax())])
+    case.start()
+    return search.watch(case, case.seconds)
 
 
 PEERS: dict[str, Callable[[Case, int], Trace]] = {
@@ -330,6 +327,17 @@ OURS = {
 }
 
 
+PATHS: dict[str, dict[str, Any]] = {
+    "BayesSearchCV(path_size=8)": {"path_size": 8, "racing": None},
+    "BayesSearchCV(path_size=8, racing='wilcoxon')": {"path_size": 8, "racing": "wilcoxon"},
+    "BayesSearchCV(path_size=8, racing='wilcoxon', share_fits='approximate')": {
+        "path_size": 8,
+        "racing": "wilcoxon",
+        "share_fits": "approximate",
+    },
+}
+
+
 def first_seconds(case: Case, trace: Trace) -> list[tuple[float, int]]:
     """Return the seconds until each aim, infinity where it is missed, and the candidates so far."""
     first = [(math.inf, 0)] * len(AIMS)
@@ -349,7 +357,7 @@ def real_seconds(
     """Return the seconds of CPU of a search of ours that makes its fits, which share or not."""
     options: dict[str, Any] = {"random_state": seed}
     if kind is BayesSearchCV:
-        options = {"sampler": NotedSampler(lambda: None, seed), "batch_size": 1}
+        options["batch_size"] = 1
     # without room for the fitted steps of earlier batches
     room = nullcontext() if shares else patch.object(MemoryPlan, "spare_bytes", return_value=0)
     with room:
@@ -366,6 +374,38 @@ def real_seconds(
             **options,
         ).fit(case.data.X, case.data.y)
         return time.process_time() - begin
+
+
+def paths(case: Case, slowness: float, seed: int, **options: Any) -> Trace:
+    """Search by our model-based search whose candidates have paths, and make its fits.
+
+    Its seconds are divided by those of real fits next to those in the table.
+    """
+    search = WatchedSearch(
+        case.own.pair.pipeline(),
+        case.distributions(Rounded),
+        n_iter=MAX_CANDIDATES,
+        batch_size=1,
+        scoring=case.own.pair.scoring,
+        cv=case.data.splits,
+        refit=False,
+        random_state=seed,
+        **options,
+    )
+    begin = time.process_time()
+    try:
+        yield from search.watch(case, lambda: (time.process_time() - begin) / slowness)
+    except ValueError as error:  # no parameter of the space has paths
+        if "path_size" not in str(error):
+            raise
+        yield from bayes(options["racing"], case, seed)
+
+
+def slowness(case: Case) -> float:
+    """Return the ratio of the seconds of real fits to those in the table, for a few candidates."""
+    *_, (replayed, _) = islice(bayes(None, case, 0), N_CHECKED)
+    n = min(N_CHECKED, case.n_last)
+    return real_seconds(case, BayesSearchCV, n, 0, shares=False, racing=None) / replayed
 
 
 def measure(case: Case, seeds: int, n_shared: int) -> dict[str, Any]:
@@ -395,6 +435,12 @@ def measure(case: Case, seeds: int, n_shared: int) -> dict[str, Any]:
                 ratio = sharing / separate
                 shared.append([(seconds * ratio, n) for seconds, n in firsts])
                 checks.append(separate / firsts[-1][0])
+        checks.append(slowness(case))
+        for name, options in PATHS.items():
+            runs[name] = [
+                first_seconds(case, paths(case, checks[-1], seed, **options))
+                for seed in range(seeds)
+            ]
         case.idle_share = 0.0
     case.own.save()
     own = case.own

@@ -30,6 +30,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, PolynomialFeatures, StandardScaler
+from sklearn.svm import SVR
 from threadpoolctl import threadpool_limits
 
 N_SPLITS = 10
@@ -197,6 +198,16 @@ PAIRS = {
             "model__p": [1, 2],
         },
         "neg_mean_absolute_error",
+    ),
+    "diabetes, scaler + SVR": Pair(
+        "diabetes",
+        442,
+        scaled(SVR()),
+        {
+            "model__C": Range(1e-2, 1e4, 12, is_log=True),
+            "model__gamma": Range(1e-5, 10, 8, is_log=True),
+        },
+        "r2",
     ),
 }
 

@@ -127,7 +127,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         """
         # Invalid arguments are refused before rows move or a cluster is asked.
         is_bool = isinstance(self.share_fits, (bool, np.bool_))
-        if not is_bool and not _is_approximate(self.share_fits):
+        if not is_bool and not is_approximate(self.share_fits):
             raise ValueError(
                 f"share_fits must be True, False or 'approximate'. Got {self.share_fits!r} "
                 "instead. Leave it out for the scores of separate fits, and give 'approximate' "
@@ -305,7 +305,7 @@ class FleetSearchMixin(DocumentationLink, SearchHTML, LazyRowMethods):
         params = self.get_params(deep=False).items()
         search = {name: value for name, value in params if name not in RUN_PARAMETERS}
         # the scores with share_fits=True are those with share_fits=False
-        search["share_fits"] = "approximate" if _is_approximate(self.share_fits) else True
+        search["share_fits"] = "approximate" if is_approximate(self.share_fits) else True
         cv = search.get("cv")
         if not hasattr(cv, "__getitem__") and hasattr(cv, "__next__"):
             del search["cv"]  # hashing a generator would consume it
@@ -408,5 +408,5 @@ def _check_fitted(results: Mapping[str, Any], stop_reason: str | None) -> None:
         )
 
 
-def _is_approximate(share_fits: Any) -> bool:
+def is_approximate(share_fits: Any) -> bool:
     return isinstance(share_fits, str) and share_fits == "approximate"

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, repeat
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn import model_selection
@@ -21,7 +21,7 @@ from skfleet.model_selection._adaptive._params import check_seed, metric_names
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._backends import planning_backend
 from skfleet.model_selection._dispatch._search_context import current_context
-from skfleet.model_selection._fleet_search import FleetSearchMixin
+from skfleet.model_selection._fleet_search import FleetSearchMixin, is_approximate
 from skfleet.model_selection._init_params import init_params
 from skfleet.model_selection._plot import draw_history, metric_of, pyplot_for, timeline_of
 from skfleet.model_selection._records._evaluations import CandidateResults, LaterIteration
@@ -37,8 +37,24 @@ from skfleet.model_selection._samplers._importances import draw_importances, dra
 from skfleet.model_selection._samplers._optuna_source import OptunaSource
 from skfleet.model_selection._search_docstrings import search_docstring
 
+if TYPE_CHECKING:
+    from skfleet.model_selection._dispatch._path_candidates import PathCandidates, Trial
+
 _MEAN = "mean_test_"
 _NON_FINITE = "One or more of the .* scores are non-finite"
+
+
+class _Proposal(NamedTuple):
+    """A candidate that a source was asked for, and its path."""
+
+    order: TrainInstruction
+    params: dict[str, Any]
+    path: Sequence[Trial]
+
+    @property
+    def candidates(self) -> list[dict[str, Any]]:
+        """Parameters of the candidate and of its path."""
+        return [self.params, *(trial.candidate for trial in self.path)]
 
 
 class _BatchSearch(model_selection.RandomizedSearchCV):
@@ -46,8 +62,10 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
 
     sampler: Any
     batch_size: int | None
+    path_size: int
     points_to_evaluate: Any
     past_results: Any
+    share_fits: bool | str
     n_splits_: int
     _n_left = 0  # candidates after those of the batch
 
@@ -56,6 +74,7 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
     ) -> None:
         """Evaluate batches of candidates, each chosen by the scores of those before."""
         source, n_candidates = self._source()
+        paths = self._path_candidates()
         sizes = self._batch_sizes(source, n_candidates)
         current_context().has_batches = len(sizes) > 1
         search_ctx = callback_ctx.subcontext(
@@ -64,42 +83,75 @@ class _BatchSearch(model_selection.RandomizedSearchCV):
         begin = 0
         for number, n_batch in enumerate(sizes):
             self._record_batch(number, n_batch)
-            orders = [TrainInstruction(begin + i, self.n_splits_) for i in range(n_batch)]
-            batch: dict[int, dict[str, Any]] = {}
-            for order in orders:
-                batch[order.candidate] = dict(source.ask(order, batch))
+            batch = self._ask(source, paths, range(begin, begin + n_batch))
+            candidates = [params for proposal in batch for params in proposal.candidates]
             begin += n_batch
-            self._n_left = n_candidates - begin
+            self._n_left = (n_candidates - begin) * len(candidates) // n_batch
             batch_ctx = search_ctx.subcontext(
                 task_name="batch",
-                max_subtasks=n_batch * self.n_splits_,
+                max_subtasks=len(candidates) * self.n_splits_,
                 sequential_subtasks=False,
             ).call_on_fit_task_begin(estimator=self)
             with warnings.catch_warnings():
                 if self._n_left:  # the last batch tells of all scores
                     warnings.filterwarnings("ignore", _NON_FINITE, UserWarning)
-                results = evaluate_candidates(list(batch.values()), callback_ctx=batch_ctx)
+                results = evaluate_candidates(candidates, callback_ctx=batch_ctx)
             batch_ctx.call_on_fit_task_end(estimator=self)
             _warn_failures(current_context().evaluations[-1].hidden_errors, self.error_score)
-            self._tell(source, orders, batch, results)
-            if current_context().stop_reason is not None:
+            self._tell(source, batch, results)
+            has_more = not (isinstance(source, OptunaSource) and source.is_exhausted)
+            if current_context().stop_reason is not None or not has_more:
                 break
         _check_failures(current_context().evaluations)
         search_ctx.call_on_fit_task_end(estimator=self)
 
+    def _ask(
+        self, source: CandidateSource, paths: PathCandidates | None, numbers: range
+    ) -> list[_Proposal]:
+        """Return the candidates of a batch, with their paths."""
+        orders = [TrainInstruction(number, self.n_splits_) for number in numbers]
+        batch: dict[int, dict[str, Any]] = {}
+        for order in orders:
+            batch[order.candidate] = dict(source.ask(order, batch))
+        members: list[list[Trial]] = [[] for _ in orders]
+        if paths is not None:
+            known: list[Any] = [None] * len(batch)
+            if isinstance(source, OptunaSource):
+                known = list(map(source.trial_params_of, batch))
+            members = paths.of_batch(list(batch.values()), known)
+        return list(map(_Proposal, orders, batch.values(), members))
+
     def _tell(
-        self,
-        source: CandidateSource,
-        orders: Sequence[TrainInstruction],
-        batch: Mapping[int, Mapping[str, Any]],
-        results: Mapping[str, Any],
+        self, source: CandidateSource, batch: Sequence[_Proposal], results: Mapping[str, Any]
     ) -> None:
         """Report the scores of a batch, and after how many splits a candidate was dropped."""
-        scores = results[f"{_MEAN}{self._metric(results)}"][-len(orders) :]
         n_all = results.get("n_folds", np.full(len(results["params"]), self.n_splits_))
-        for order, score, n_splits in zip(orders, scores, n_all[-len(orders) :], strict=True):
-            params = batch[order.candidate]
-            source.tell(order._replace(n_calls=int(n_splits)), params, float(score))
+        scores = results[f"{_MEAN}{self._metric(results)}"]
+        whole = np.where(n_all == self.n_splits_, scores, np.nan)
+        row = len(scores) - sum(len(proposal.candidates) for proposal in batch)
+        for proposal in batch:
+            path = slice(row + 1, row + len(proposal.candidates))
+            order = proposal.order._replace(n_calls=int(n_all[row]))
+            source.tell(order, proposal.params, float(scores[row]))
+            if proposal.path and isinstance(source, OptunaSource):
+                trials = [trial.params for trial in proposal.path]
+                results_of_path = zip(trials, whole[path].tolist(), strict=True)
+                source.tell_path(results_of_path, order, float(whole[row]))
+            row = path.stop
+
+    def _path_candidates(self) -> PathCandidates | None:
+        """Return what chooses the paths of candidates, or None without paths."""
+        if self.path_size == 1:
+            return None
+        from skfleet.model_selection._dispatch._path_candidates import PathCandidates
+
+        return PathCandidates(
+            self.estimator,
+            self.param_distributions,
+            self.path_size,
+            is_approximate=is_approximate(self.share_fits),
+            scores_training_rows=self.return_train_score,
+        )
 
     def _source(self) -> tuple[CandidateSource, int]:
         """Return the source of candidates, and their number."""
@@ -217,6 +269,11 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
     batch_size : int, default=None
         Number of candidates that are chosen, and fitted, at once; by default the number of fits
         that the fleet makes at once. With 1 each candidate depends on all before.
+    path_size : int, default=1
+        Number of candidates that one fit on each split serves: the chosen one, and others on its
+        path, which differ from it only in ``alpha`` of :class:`~sklearn.linear_model.Ridge`,
+        ``n_neighbors``, ``n_estimators`` and the like. The model learns of the best of them, and
+        ``n_iter`` does not count them.
     points_to_evaluate : sequence of dict, default=None
         Parameters of the first candidates. Parameters that a point does not have are chosen.
     past_results : dict or sequence of dict, default=None
@@ -228,9 +285,9 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
 
     Attributes
     ----------
-    cv_results_ : dict of str -> ndarray of shape (n_iter,)
+    cv_results_ : dict of str -> ndarray of shape (n_candidates,)
         Parameters, scores, ranks and times of all candidates, in the order in which they were
-        chosen.
+        chosen, each followed by the others on its path.
     {search_attributes}
 
     Raises
@@ -287,6 +344,7 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
         n_iter: int = 10,
         sampler: str | object = "tpe",
         batch_size: int | None = None,
+        path_size: int = 1,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         past_results: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         scoring: Scoring = None,
@@ -305,7 +363,7 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
         early_stopping: float | str | None = None,
     ) -> None:
         params = init_params(locals())
-        for name in ("sampler", "batch_size", "points_to_evaluate", "past_results"):
+        for name in ("sampler", "batch_size", "path_size", "points_to_evaluate", "past_results"):
             setattr(self, name, params.pop(name))
         super().__init__(**params)
 
@@ -316,6 +374,17 @@ class BayesSearchCV(FleetSearchMixin, _BatchSearch):
         if self.checkpoint is not None and isinstance(self.sampler, str):
             check_seed(self.random_state)
         check_sampler(self, self.param_distributions)
+        check_positive_int("path_size", self.path_size)
+        paths = self._path_candidates()
+        if paths is None:
+            return
+        if not self.share_fits or self.early_stopping is not None:
+            name = "early_stopping" if self.share_fits else "share_fits"
+            raise ValueError(
+                f"path_size must be 1 with {name}={getattr(self, name)!r}, with which no fits are "
+                f"shared. Got {self.path_size} instead. Leave one of them out."
+            )
+        paths.check()
 
     def _later_iterations(
         self, n_candidates: int, more_results: Mapping[str, Any]

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -161,13 +162,13 @@ class OptunaSource(CandidateSource):
 
     def _draw(self, number: int) -> dict[str, Any]:
         """Return the parameters of a random candidate."""
-        params = self.space.draw(self._rng) if self._is_exhausted else self._untried()
+        params = self.space.draw(self._rng) if self.is_exhausted else self._untried()
         self._scores_by_params.setdefault(_key(params), math.nan)
         self._trial_params[number] = params
         return self.space.candidate_of(params)
 
     @property
-    def _is_exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """True if all candidates were asked for."""
         return len(self._scores_by_params) >= self.space.size
 
@@ -181,7 +182,7 @@ class OptunaSource(CandidateSource):
                 params = self.space.suggest(trial)
             rung.n_trials += 1
             key = _key(trial.params)
-            if may_repeat or self._is_exhausted or key not in self._scores_by_params:
+            if may_repeat or self.is_exhausted or key not in self._scores_by_params:
                 self._scores_by_params.setdefault(key, math.nan)
                 return trial, params
             rung.close(trial, self._scores_by_params[key])
@@ -247,6 +248,27 @@ class OptunaSource(CandidateSource):
             rung.close(rung.open_trials.pop(number), score, dropped_after)
         elif not math.isnan(score):
             rung.add(trial_params, self.space.distributions_of(trial_params), score)
+
+    def trial_params_of(self, number: int) -> dict[str, Any] | None:
+        """Return the parameters of a candidate's trial; None if the model does not know them."""
+        return self._trial_params.get(number)
+
+    def tell_path(
+        self, scores: Iterable[tuple[Mapping[str, Any], float]], order: Any, score: float
+    ) -> None:
+        """Record the scores of trials beside one that was asked for and has this score.
+
+        None of them is proposed again, and the model learns from the best if it is better than that
+        one. NaN stands for no score.
+        """
+        trials = list(scores)
+        self._scores_by_params |= {_key(params): other for params, other in trials}
+        better = [
+            trial for trial in trials if trial[1] > (-math.inf if math.isnan(score) else score)
+        ]
+        if better:
+            params, best = max(better, key=itemgetter(1))
+            self._rung(order.n_calls).add(params, self.space.distributions_of(params), best)
 
 
 def new_study(sampler: Any = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,28 +24,16 @@ class ParameterSpace:
     """
 
     def __init__(self, parameters: Any) -> None:
-        from optuna.distributions import CategoricalDistribution, FloatDistribution
-
         dicts = [parameters] if isinstance(parameters, Mapping) else list(parameters)
         self.n_dicts = len(dicts)
         self.is_conditional = self.n_dicts > 1
-        self._dicts: list[dict[str, Any]] = []
-        self._distributions: list[dict[str, Any]] = []
-        for number, values_by_name in enumerate(dicts):
-            values: dict[str, Any] = {}
-            distributions: dict[str, Any] = {}
-            if self.is_conditional:
-                distributions[_DICT] = CategoricalDistribution(range(len(dicts)))
-            for name, choices in values_by_name.items():
-                is_number = is_distribution(choices, name)
-                values[name] = choices if is_number else _as_list(choices, name)
-                distributions[self._trial_name(number, name)] = (
-                    FloatDistribution(0.0, 1.0)
-                    if is_number
-                    else CategoricalDistribution(range(len(values[name])))
-                )
-            self._dicts.append(values)
-            self._distributions.append(distributions)
+        self._dicts: list[dict[str, Any]] = [
+            {
+                name: choices if is_distribution(choices, name) else _as_list(choices, name)
+                for name, choices in values_by_name.items()
+            }
+            for values_by_name in dicts
+        ]
 
     @property
     def size(self) -> float:
@@ -55,7 +44,7 @@ class ParameterSpace:
     @property
     def n_parameters(self) -> int:
         """Number of parameters that a candidate has, of the dict with most."""
-        return max(map(len, self._distributions))
+        return max(map(len, self._dicts)) + self.is_conditional
 
     def _trial_name(self, number: int, name: str) -> str:
         return f"{number}:{name}" if self.is_conditional else name
@@ -63,6 +52,23 @@ class ParameterSpace:
     def distributions_of(self, trial_params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the distributions of the parameters of a trial."""
         return self._distributions[trial_params.get(_DICT, 0)]
+
+    @cached_property
+    def _distributions(self) -> list[dict[str, Any]]:
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+        number_of_dict = CategoricalDistribution(range(self.n_dicts))
+        first = {_DICT: number_of_dict} if self.is_conditional else {}
+        return [
+            first
+            | {
+                self._trial_name(number, name): FloatDistribution(0.0, 1.0)
+                if hasattr(values, "ppf")
+                else CategoricalDistribution(range(len(values)))
+                for name, values in values_by_name.items()
+            }
+            for number, values_by_name in enumerate(self._dicts)
+        ]
 
     def suggest(self, trial: Any) -> dict[str, Any]:
         """Let a trial suggest its parameters; return those of the candidate."""
@@ -96,6 +102,25 @@ class ParameterSpace:
             else values[trial_params[self._trial_name(number, name)]]
             for name, values in self._dicts[number].items()
         }
+
+    def moved(self, trial_params: Mapping[str, Any], steps: Mapping[str, float]) -> dict[str, Any]:
+        """Return a trial with parameters moved on by steps, of which one is all their values.
+
+        From the last value they go on with the first.
+        """
+        number, moved = trial_params.get(_DICT, 0), dict(trial_params)
+        for name, step in steps.items():
+            values, trial_name = self._dicts[number][name], self._trial_name(number, name)
+            if not hasattr(values, "ppf"):
+                n = len(values)
+                moved[trial_name] = int(((moved[trial_name] + 0.5) / n + step) % 1 * n)
+                continue
+            u = (moved[trial_name] + step) % 1
+            if hasattr(values, "pmf"):  # several quantiles have one value
+                place = _place_of(quantile(values, u), values)
+                u = u if place is None else float(place)
+            moved[trial_name] = u
+        return moved
 
     def trial_params_of(self, candidate: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a trial would have for the parameters of a candidate, all or some of them.
