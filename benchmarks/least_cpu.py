@@ -330,11 +330,6 @@ OURS = {
 PATHS: dict[str, dict[str, Any]] = {
     "BayesSearchCV(path_size=8)": {"path_size": 8, "racing": None},
     "BayesSearchCV(path_size=8, racing='wilcoxon')": {"path_size": 8, "racing": "wilcoxon"},
-    "BayesSearchCV(path_size=8, racing='wilcoxon', share_fits='approximate')": {
-        "path_size": 8,
-        "racing": "wilcoxon",
-        "share_fits": "approximate",
-    },
 }
 
 
