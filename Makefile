@@ -59,7 +59,7 @@ $(1)/bin/python -c 'import skfleet; skfleet.show_versions()'
 OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -q -n $(TEST_JOBS) --dist loadfile -m "not slow and not gpu" $(VERSION_TESTS)
 endef
 
-.PHONY: help setup demo test test-fast test-all test-matrix test-kills test-versions test-oldest test-newest test-gpu lint format typecheck doctest bench bench-gpu docs clean
+.PHONY: help setup demo test test-fast test-all test-matrix test-kills test-versions test-oldest test-newest test-gpu test-deploy lint format typecheck doctest bench bench-gpu docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -102,6 +102,12 @@ test-newest: ## that with the newest releases and pre-releases, in .venv-newest
 test-gpu: $(GPU_SETUP) ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
 	$(GPU_ENV) $(GPU_PYTHON) -m pytest -p record_gpu -q -m gpu $(ARGS) tests
 
+test-deploy: ## fits on SLURM, SSH, Dask's commands, and Kubernetes' schemas; installs Debian's packages, as root
+	@examples/deploy/install_debian.sh
+	@.ci/setup $(VENV)-deploy deploy
+	@for trial in slurm_cluster ssh_cluster command_line kube_cluster; do \
+	    $(VENV)-deploy/bin/python examples/deploy/$$trial.py || exit 1; done
+
 lint: setup ## format, style and who may import whom; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -133,7 +139,7 @@ docs: ## the documentation as HTML in docs/_build/html, made in .venv-docs
 	$(VENV)-docs/bin/python -m pytest -q $(DOCS_TESTS)
 
 clean: ## remove what the targets made, .venv included
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-docs build dist docs/_build docs/auto_examples \
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-docs $(VENV)-deploy build dist docs/_build docs/auto_examples \
 	    docs/contribute/generated docs/reference/generated docs/reference/backreferences \
 	    docs/sg_execution_times.rst .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/.asv
 

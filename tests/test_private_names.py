@@ -72,7 +72,11 @@ def test_oldest_versions_are_the_bounds_of_the_project(library):
 def all_requirements():
     """List what is needed to run, with all extras for users."""
     extras = PROJECT["optional-dependencies"]
-    users = [text for name in extras.keys() - {"bench", "docs", "test"} for text in extras[name]]
+    users = [
+        text
+        for name in extras.keys() - {"bench", "deploy", "docs", "test"}
+        for text in extras[name]
+    ]
     return PROJECT["dependencies"] + users
 
 

@@ -18,7 +18,7 @@ from skfleet._cluster import current_client
 from skfleet.engine import check_satisfiable, resources_for_device
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.exceptions import FleetError, PlacementError
-from skfleet.fleet import Fleet, _default_client, _fleet, default_client
+from skfleet.fleet import Fleet, _connect, _default_client, default_client
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_nobody_at_the_address():
     "address", ["localhost", "tcp://127.0.0.1", "nonsense://x:1", ":::", "tcp://127.0.0.1:port"]
 )
 def test_what_is_no_address(address, monkeypatch):
-    monkeypatch.setattr(_fleet, "Client", None)  # none is made: it would be hard to close
+    monkeypatch.setattr(_connect, "Client", None)  # none is made: it would be hard to close
     with pytest.raises(FleetError, match=f"address must be that of a .* Got '{address}' instead"):
         Fleet(address)
 
@@ -320,7 +320,7 @@ def test_a_wrong_address_is_tried_for_less_than_ten_seconds(monkeypatch):
         waited.append(timeout)
         raise OSError("nobody there")
 
-    monkeypatch.setattr(_fleet, "connect", nobody)
+    monkeypatch.setattr(_connect, "connect_comm", nobody)
     with pytest.raises(FleetError, match="connection was made in 8 seconds: nobody there"):
         Fleet("tcp://10.0.0.1:8786")
     assert max(waited) < 10
@@ -463,6 +463,6 @@ def test_an_error_without_words_is_named(monkeypatch):
     async def connect(*args, **kwargs):
         raise TimeoutError
 
-    monkeypatch.setattr("skfleet.fleet._fleet.connect", connect)
+    monkeypatch.setattr("skfleet.fleet._connect.connect_comm", connect)
     with pytest.raises(FleetError, match=r"in 8 seconds: TimeoutError\. Start one"):
         Fleet("tcp://127.0.0.1:9")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import stat
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -11,7 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client
+from distributed import Client, Security
+
+from skfleet import Fleet
+from skfleet.exceptions import FleetError
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart.py"
@@ -118,3 +122,40 @@ def test_parquet_files_are_predicted_as_by_scikit_learn(tmp_path, monkeypatch, p
     assert predicted.sort_values(order)["paid"].tolist() == (
         expected.sort_values(order)["paid"].tolist()
     )
+
+
+DEPLOYMENTS = {
+    "slurm": "slurm_cluster",
+    "ssh": "ssh_cluster",
+    "command_line": "command_line",
+    "kubernetes": "kube_cluster",
+}
+
+
+@pytest.mark.parametrize(("name", "script"), DEPLOYMENTS.items())
+def test_deployments_have_a_page_and_a_log_of_a_run_that_ended_right(name, script):
+    folder = ROOT / "examples" / "deploy"
+    page = (ROOT / "docs" / "guide" / f"{name}.md").read_text()
+    assert f"examples/deploy/{script}.py" in page
+    assert f"examples/deploy/logs/{name}.txt" in page
+    lines = (folder / "logs" / f"{name}.txt").read_text().splitlines()
+    assert lines[-1] == "all right"
+    assert "scikit-fleet 0" in lines[1]
+    assert script in (ROOT / "Makefile").read_text()
+
+
+def test_credentials_are_for_their_owner_and_connect(tmp_path, monkeypatch):
+    credentials = import_example("deploy/credentials", monkeypatch)
+    paths = credentials.write_credentials(tmp_path / "credentials")
+    assert {stat.S_IMODE(os.stat(path).st_mode) for path in paths.values()} == {0o600}
+    assert stat.S_IMODE((tmp_path / "credentials").stat().st_mode) == 0o700
+    both = {"cert": paths["cert"], "key": paths["key"]}
+    roles = {f"tls_{r}_{k}": path for r in ("scheduler", "worker") for k, path in both.items()}
+    security = Security(require_encryption=True, tls_ca_file=paths["ca-file"], **roles)
+    security.tls_client_cert, security.tls_client_key = both["cert"], both["key"]
+    with Fleet(n_workers=1, processes=False, security=security) as local:
+        with Fleet(local.scheduler.address, security=credentials.security_of(paths)) as client:
+            assert client.submit(sum, [1, 2]).result() == 3
+        others = credentials.write_credentials(tmp_path / "others")
+        with pytest.raises(FleetError, match="no connection was made"):
+            Fleet(local.scheduler.address, security=credentials.security_of(others), timeout=5)

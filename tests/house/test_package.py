@@ -257,7 +257,7 @@ def test_every_extra_is_offered_and_used():
     offered = re.findall(r"`([\w-]+)`", "".join(re.findall(r"(?m)^\|[^|]*\|", INSTALL.read_text())))
     assert set(offered) == set(extras)
     source = "\n".join(file.read_text() for file in FILES)
-    for extra in set(extras) - {"bench", "docs", "test", "test-tools"}:
+    for extra in set(extras) - {"bench", "deploy", "docs", "test", "test-tools"}:
         for requirement in extras[extra]:
             module = re.match(r"[\w-]+", requirement).group().replace("-", "_")
             module = re.sub(r"_(cu(da)?\d+x?|cpu)$", "", module)

@@ -41,6 +41,9 @@ class ClientState:
     # processes of this machine and user.
     checked: frozenset[str] = frozenset()
     local: frozenset[str] = frozenset()
+    # Seconds of work that calls have not sent yet, by the id of what will send it: adaptive scaling
+    # adds them to the work that the scheduler has.
+    waiting_seconds: dict[int, float] = field(default_factory=dict)
     # Of the rooms above: objects on its cluster, by digest and the id of their owner (0 without
     # one), and the events of its summaries.
     scattered: WeakValueDictionary[tuple[bytes, int], Any] = field(

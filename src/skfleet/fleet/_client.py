@@ -7,6 +7,7 @@ from typing import Any
 from distributed import Client
 
 from skfleet._cluster import explained_deaths
+from skfleet._method_override import override_method
 
 
 class FleetClient(Client):
@@ -18,3 +19,14 @@ class FleetClient(Client):
     def gather(self, futures: Any, *args: Any, **kwargs: Any) -> Any:
         with explained_deaths(self):
             return super().gather(futures, *args, **kwargs)
+
+
+def explain_deaths(client: Client) -> None:
+    """Make a client that another library has opened name that memory too."""
+    gather = client.gather
+
+    def explained_gather(futures: Any, *args: Any, **kwargs: Any) -> Any:
+        with explained_deaths(client):
+            return gather(futures, *args, **kwargs)
+
+    override_method(client, "gather", explained_gather)

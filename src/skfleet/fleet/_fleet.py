@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from typing import Any
 
 from dask.system import CPU_COUNT
-from dask.utils import parse_timedelta
 from distributed import Client, Security
-from distributed.comm import connect
-from distributed.deploy import Cluster
+from distributed.deploy import Cluster, SpecCluster
 
-from skfleet._cluster import (
-    address_of,
-    check_synchronous,
-    check_workers,
-    has_dashboard,
-    n_workers_planned,
-    scheduler_workers,
-)
 from skfleet._display import html_table
 from skfleet._worker_plugins import log_failures, stop_log_failures
 from skfleet.exceptions import FleetError
+from skfleet.fleet._adaptive import CpuOnlyAdaptive, FleetAdaptive
 from skfleet.fleet._client import FleetClient
-from skfleet.fleet._credentials import (
-    check_credentials,
-    is_connection_file,
-    load_connection,
-    save_connection,
-)
+from skfleet.fleet._connect import conflicting_parameter, connect, is_cluster
+from skfleet.fleet._credentials import is_connection_file, load_connection, save_connection
 from skfleet.fleet._fleet_summary import FleetSummary
-from skfleet.fleet._local_cluster import CpuOnlyAdaptive, start_local_cluster
+from skfleet.fleet._local_cluster import start_local_cluster
 from skfleet.fleet._log_filters import quiet_closing
 from skfleet.fleet._worker_memory import check_free_memory
 
 # Of a local cluster, to reach the number of workers that `scale` sets.
 _SCALE_TIMEOUT_SECONDS = 30.0
-_CONNECT_TIMEOUT_SECONDS = 8.0
 SLOW_START_SECONDS = 5.0
 
 
@@ -52,11 +37,12 @@ class Fleet:
 
     Parameters
     ----------
-    address : str, path or distributed.deploy.Cluster, default=None
+    address : str, path or cluster, default=None
         The address of a running scheduler ("tcp://10.0.0.1:8786", "tls://..."), the path of a file
-        that `save_connection` wrote, or a cluster object of Dask's. By default a cluster is started
-        on this machine, for this user alone: it listens on the loopback interface only, and its
-        processes answer only those that have its credentials.
+        that `save_connection` wrote, or a cluster object: one of Dask's, or any that has the
+        methods `get_client` and `scale`, as a `dask_gateway.GatewayCluster` has. By default a
+        cluster is started on this machine, for this user alone: it listens on the loopback
+        interface only, and its processes answer only those that have its credentials.
     n_workers : int, default=None
         Number of CPU workers, in a fleet without GPU workers. By default there is a worker for
         each of the `gpus`, and as many CPU workers as fill the remaining cores.
@@ -196,7 +182,7 @@ class Fleet:
             )
         if is_connection_file(address):
             if security is not None:
-                raise _conflicting_parameter("security", security, "with a file that has it")
+                raise conflicting_parameter("security", security, "with a file that has it")
             address, security = load_connection(address)
         # Parameters of a cluster that is yet to be started, which an address contradicts.
         self._cluster: Cluster | None = None
@@ -217,7 +203,7 @@ class Fleet:
         if address is None:
             # Without an address there is no scheduler to wait for but the one that is started here.
             if timeout is not None:
-                raise _conflicting_parameter("timeout", timeout, "without an address")
+                raise conflicting_parameter("timeout", timeout, "without an address")
             waits_for = "worker processes to start; each imports its libraries" if processes else ""
             with _line_if_slow(waits_for or "the scheduler to start"):
                 self._cluster = start_local_cluster(**only_local, security=security)
@@ -235,10 +221,11 @@ class Fleet:
             defaults = Fleet.__init__.__kwdefaults__
             for name, value in only_local.items():
                 if value != defaults[name]:
-                    raise _conflicting_parameter(name, value, "with an address")
-            with _line_if_slow(f"an answer of the scheduler at {address}"):
-                self.client, self._joined_dashboard = _connect(address, security, timeout)
-            self._cluster = address if isinstance(address, Cluster) else None
+                    raise conflicting_parameter(name, value, "with an address")
+            at = address if isinstance(address, str) else "the cluster's address"
+            with _line_if_slow(f"an answer of the scheduler at {at}"):
+                self.client, self._joined_dashboard = connect(address, security, timeout)
+            self._cluster = address if is_cluster(address) else None
 
     @property
     def dashboard_link(self) -> str | None:
@@ -343,7 +330,10 @@ class Fleet:
                 f"minimum must be between 0 and maximum={maximum}. Got {minimum} instead. "
                 "Give both to Fleet.adapt, with maximum at least 1."
             )
-        kind = {"Adaptive": CpuOnlyAdaptive} if self._is_ours else {}
+        kind: dict[str, Any] = {}
+        if isinstance(cluster, SpecCluster):  # others are scaled elsewhere, by their own rules
+            adaptive = CpuOnlyAdaptive if self._is_ours else FleetAdaptive
+            kind = {"Adaptive": partial(adaptive, self.client)}
         self._adaptive = cluster.adapt(minimum=minimum, maximum=maximum, **kind)
 
     def close(self) -> None:
@@ -397,7 +387,7 @@ class Fleet:
             self._adaptive = None
 
     def _get_cluster(self, method: str) -> Cluster:
-        """Return the cluster that can be scaled, or raise."""
+        """Return the cluster, which has a method of this name, or raise."""
         if self._cluster is None:
             raise FleetError(
                 f"Fleet.{method} must be called where the workers were started. Got a fleet that "
@@ -409,68 +399,18 @@ class Fleet:
                 f"Fleet.{method} must be called on an open fleet. Got a closed one instead. "
                 "Start another Fleet."
             )
-        return self._cluster
-
-
-def _connect(
-    address: str | Cluster, security: Security | bool | None, timeout: float | str | None
-) -> tuple[Client, str | None]:
-    """Open a client on a running scheduler, whose workers are checked; find its dashboard."""
-    if isinstance(security, bool):
-        raise _conflicting_parameter("security", security, "with an address")
-    if not isinstance(address, (str, Cluster)):
-        advice = "A distributed.Client needs no Fleet: the default client is used as it is."
-        if isinstance(address, int):
-            advice = f"Write Fleet(n_workers={address}) for that many workers on this machine."
-        raise TypeError(
-            "address must be a scheduler's address or a Dask cluster object. "
-            f"Got {type(address).__name__} instead. {advice}"
-        )
-    options: dict[str, Any] = {} if security is None else {"security": security}
-    if timeout is not None:
-        options["timeout"] = timeout
-    if isinstance(address, str):
-        check_credentials(address, security)
-        _check_address(address, security, timeout)
-    # A client that fails in its constructor stays the default one. So the first is not the default:
-    # it only checks the workers.
-    with Client(address, set_as_default=False, **options) as trial:
-        check_synchronous(trial)
-        check_workers(trial)
-        dashboard = None
-        with suppress(Exception):  # of schedulers of any version, which may not run the question
-            dashboard = trial.dashboard_link if has_dashboard(trial) else None
-        if not scheduler_workers(trial):
-            n = n_workers_planned(trial)
-            print(
-                f"scikit-fleet: {f'none of {n} workers' if n else 'no worker'} is up yet at "
-                f"{address_of(trial)}. Work waits for a first one as long as "
-                "skfleet.config_context(wait_for_workers_timeout=...) says.",
-                file=sys.stderr,
+        if isinstance(self._cluster, SpecCluster) and self._cluster.new_spec is None:
+            raise FleetError(
+                f"Fleet.{method} must be called on a cluster that can start more workers. Got one "
+                "with a list of them instead, as an SSHCluster has of its hosts. Start a cluster "
+                "with another list."
             )
-    return FleetClient(address, **options), dashboard or None
-
-
-def _check_address(address: str, security: Security | None, timeout: float | str | None) -> None:
-    """Raise unless a scheduler answers; a client that fails to find one takes a minute to close."""
-    if address.startswith("inproc://"):
-        return  # an address of this process
-    seconds = parse_timedelta(_CONNECT_TIMEOUT_SECONDS if timeout is None else timeout)
-    arguments = (security or Security()).get_connection_args("client")
-
-    async def connect_once() -> None:
-        comm = await asyncio.wait_for(connect(address, timeout=seconds, **arguments), seconds)
-        await comm.close()
-
-    try:
-        with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
-            pool.submit(asyncio.run, connect_once()).result()
-    except Exception as error:  # any other service may listen there
-        raise FleetError(
-            f"address must be that of a running scheduler. Got {address!r} instead, with which no "
-            f"connection was made in {seconds:g} seconds: {str(error) or type(error).__name__}. "
-            "Start one with `dask scheduler`, and give `security` if it uses TLS."
-        ) from error
+        if not hasattr(self._cluster, method):
+            raise FleetError(
+                f"Fleet.{method} must be called on a cluster that has `{method}`. Got a "
+                f"{type(self._cluster).__name__} instead. Use Fleet.scale, or its own methods."
+            )
+        return self._cluster
 
 
 @contextmanager
@@ -484,14 +424,6 @@ def _line_if_slow(subject: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _conflicting_parameter(name: str, value: object, situation: str) -> ValueError:
-    """Return the error for a parameter that has no meaning with the others."""
-    return ValueError(
-        f"{name} must not be given {situation}. Got {value!r} instead. "
-        f"Leave {name} out, or give it where the workers are started."
-    )
 
 
 async def _wait_for_workers(cluster: Cluster) -> None:

@@ -21,7 +21,7 @@ from dask.system import CPU_COUNT
 from dask.utils import key_split
 from distributed import Nanny, Scheduler, SchedulerPlugin, Security, SpecCluster
 from distributed.core import Status
-from distributed.deploy import Adaptive, Cluster
+from distributed.deploy import Cluster
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import format_dashboard_link
 from distributed.worker_memory import parse_memory_limit
@@ -34,6 +34,7 @@ from skfleet._warnings import warn
 from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
 from skfleet.engine import CORES_VARIABLE
 from skfleet.exceptions import FleetError, MissingMainGuardError
+from skfleet.fleet._adaptive import GPU_NAME
 from skfleet.fleet._credentials import local_security
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
 from skfleet.fleet._http_server import FleetScheduler, FleetWorker, with_token
@@ -48,7 +49,6 @@ from skfleet.fleet._worker_memory import (
 logger = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
-_GPU_NAME = "gpu-"
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS",
@@ -61,14 +61,6 @@ _SPAWN_POLL_SECONDS = 0.002
 # Environment variable with the path of a file that a worker process creates where the script lacks
 # its main guard.
 _MARK_VARIABLE = "SKFLEET_MISSING_GUARD_MARK"
-
-
-class CpuOnlyAdaptive(Adaptive):
-    """Adaptive scaling that never closes GPU workers, which it could not start again."""
-
-    async def workers_to_close(self, target: int) -> list[str]:
-        names = await super().workers_to_close(target)
-        return [name for name in names if not str(name).startswith(_GPU_NAME)]
 
 
 class _WorkerDeaths(SchedulerPlugin):
@@ -252,7 +244,7 @@ def start_local_cluster(
             options["memory_limit"] = gpu_memory_limit
             # a GPU that is named twice has two workers
             again = f"-{n}" if device in devices[:n] else ""
-            workers[f"{_GPU_NAME}{device}{again}"] = spec(**options)
+            workers[f"{GPU_NAME}{device}{again}"] = spec(**options)
         # scaling down closes the last workers first
         workers |= {i: spec(resources=label, **initial) for i, label in enumerate(labels)}
         cluster = _LocalCluster(

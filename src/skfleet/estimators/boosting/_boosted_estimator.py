@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._display import count
 from skfleet._doc_link import DocumentationLink
 from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, warn_of_trip
 from skfleet.engine import LocalLauncher, engine_for, limit_threadpools, run_in_one_task
@@ -256,9 +257,8 @@ class BoostedEstimator(DocumentationLink):
             self._check_stored(stored, evals)
             # Blocks are not divided among ranks before their lengths are known.
             n_ranks = count_ranks(len(launcher.threads), stored)
-            logger.info(
-                "%s is trained on %d rows by %d ranks", type(self).__name__, stored.n_rows, n_ranks
-            )
+            ranks = count(n_ranks, "rank")
+            logger.info("%s is trained on %d rows by %s", type(self).__name__, stored.n_rows, ranks)
             fits = self._fits_in_memory(launcher, stored, evals, inputs, n_ranks)
             self._train(launcher, stored, evals, inputs, n_ranks, fits)
         return self

@@ -222,20 +222,24 @@ class FitScheduler:
         return self.n_slots * math.ceil(max(1.0, _MAX_BATCH_SECONDS / mean))
 
     @property
+    def seconds_waiting(self) -> float:
+        """Seconds that the waiting fits are expected to take one after the other."""
+        return self.n_waiting * self._total_fit_seconds / max(1, self._n_timed)
+
+    @property
     def n_batches_target(self) -> int:
         """Number of batches that should be in flight: one for each slot, and some queued.
 
         A slot without a queued batch is idle for a round trip. But a queued batch is bound to its
         slot: near the end of a search it might wait there while other slots are free, unless it
         was cut to be short. (Batches of seconds are moved by Dask's work stealing. They should be
-        queued, since adaptive scaling counts them.)
+        queued, since Dask's adaptive scaling counts them; that of a `Fleet` counts all that wait.)
         """
         if not self._n_timed:
             queues = not self.has_prefixes  # preprocessing is seldom short
         else:
             last = self._last_batch_seconds
-            seconds_left = self.n_waiting * self._total_fit_seconds / self._n_timed
-            is_near_end = seconds_left < 4 * self.n_slots * last
+            is_near_end = self.seconds_waiting < 4 * self.n_slots * last
             would_wait = self._last_was_indivisible and last > _ROUND_TRIP_SECONDS
             queues = not (is_near_end and would_wait and last < _STEALABLE_SECONDS)
         target = self.n_slots * (1 + (queues and self._may_queue))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
 import time
 import weakref
@@ -11,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import count
 
-from skfleet._cluster import current_worker_address
+from skfleet._cluster import current_worker_address, state_of
 from skfleet._fall_back import fall_back
 from skfleet._joblib import (
     BatchResult,
@@ -170,6 +171,8 @@ class FitsOnWorkers:
     def stop(self) -> None:
         """Send nothing more, and forget what is in flight."""
         self._timer.cancel()
+        self._counted_at = math.inf  # no batch that is done later has slots counted
+        state_of(self._call.client).waiting_seconds.pop(id(self), None)
         with self._lock:
             self._in_flight.clear()
 
@@ -261,9 +264,11 @@ class FitsOnWorkers:
     # -- slots and memory --------------------------------------------------------------------------
 
     def recount_slots(self) -> None:
-        """Update the number of slots, every `_RECOUNT_SECONDS`."""
+        """Update the number of slots, and what adaptive scaling knows, every `_RECOUNT_SECONDS`."""
         if time.monotonic() - self._counted_at < _RECOUNT_SECONDS:
             return
+        seconds = sum(scheduler.seconds_waiting for _, scheduler in self._schedulers)
+        state_of(self._call.client).waiting_seconds[id(self)] = seconds
         for device, scheduler in self._schedulers:
             n_slots = 0
             with fall_back("the slots of a fleet are not counted anew"):  # the call reports it
