@@ -20,11 +20,11 @@ are rounded when they are looked up; methods do not know that.
 Searches with "shared fits" cannot be replayed, nor the first steps that batches of candidates
 share. So both a search with them and one without make their real fits, one after the other, of the
 candidates with which the search without sharing is at its aim; the replayed seconds are multiplied
-by the ratio of the two. Searches with paths ("path_size") make all their fits, and their seconds
-are divided by the ratio of the real to the replayed seconds of a few candidates. The JSON has these
-ratios ("replay_check", that of the paths last): they are above 1 where the machine had more other
-work than when the tables were made. Where a space has no parameter with paths, the search is one
-without.
+by the ratio of the two. Searches with "path_size" make all their fits, share first steps, and have
+paths where the space has a parameter for them. Their seconds are divided by the ratio of the real
+to the replayed seconds of a few candidates. The JSON has all these ratios ("replay_check", that of
+the paths last): they are above 1 where the machine had more other work than when the tables were
+made.
 
 Optuna, flaml and `BayesSearchCV` choose one candidate after the other, and are read after each.
 The others draw their number of candidates beforehand: they are run with more and more, and the
@@ -327,7 +327,7 @@ OURS = {
 }
 
 
-PATHS: dict[str, dict[str, Any]] = {
+REAL: dict[str, dict[str, Any]] = {
     "BayesSearchCV(path_size=8)": {"path_size": 8, "racing": None},
     "BayesSearchCV(path_size=8, racing='wilcoxon')": {"path_size": 8, "racing": "wilcoxon"},
 }
@@ -371,10 +371,11 @@ def real_seconds(
         return time.process_time() - begin
 
 
-def paths(case: Case, slowness: float, seed: int, **options: Any) -> Trace:
-    """Search by our model-based search whose candidates have paths, and make its fits.
+def real(case: Case, slowness: float, seed: int, **options: Any) -> Trace:
+    """Search by our model-based search, which makes its fits and shares what it can.
 
-    Its seconds are divided by those of real fits next to those in the table.
+    Its seconds are divided by the ratio of the seconds of real fits to those in the table. Without
+    a parameter that has paths, it is a search without them.
     """
     search = WatchedSearch(
         case.own.pair.pipeline(),
@@ -390,10 +391,10 @@ def paths(case: Case, slowness: float, seed: int, **options: Any) -> Trace:
     begin = time.process_time()
     try:
         yield from search.watch(case, lambda: (time.process_time() - begin) / slowness)
-    except ValueError as error:  # no parameter of the space has paths
+    except ValueError as error:
         if "path_size" not in str(error):
             raise
-        yield from bayes(options["racing"], case, seed)
+        yield from real(case, slowness, seed, **options | {"path_size": 1})
 
 
 def slowness(case: Case) -> float:
@@ -431,9 +432,9 @@ def measure(case: Case, seeds: int, n_shared: int) -> dict[str, Any]:
                 shared.append([(seconds * ratio, n) for seconds, n in firsts])
                 checks.append(separate / firsts[-1][0])
         checks.append(slowness(case))
-        for name, options in PATHS.items():
+        for name, options in REAL.items():
             runs[name] = [
-                first_seconds(case, paths(case, checks[-1], seed, **options))
+                first_seconds(case, real(case, checks[-1], seed, **options))
                 for seed in range(seeds)
             ]
         case.idle_share = 0.0
