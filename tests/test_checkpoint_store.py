@@ -62,6 +62,29 @@ def test_workers_see_the_folder_of_the_caller(tmp_path, monkeypatch):
     assert CheckpointStore("here").location == str(tmp_path / "here")
 
 
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("ftp://name:s3cr%2Ft@host/fits", "ftp://name:***@host/fits"),
+        ("s3://key:s3cr%2Ft@bucket/fits", "s3://key:***@bucket/fits"),
+        ("simplecache::ftp://name:s3cr%2Ft@host", "simplecache::ftp://name:***@host"),
+        ("ftp://name:@host", "ftp://name:***@host"),
+    ],
+)
+def test_no_location_has_a_password(location, shown):
+    with pytest.raises(ValueError, match="checkpoint must be a location without a p") as error:
+        CheckpointStore(location)
+    assert f"Got {shown!r} instead" in str(error.value)
+    assert "s3cr" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "location", ["sftp://name@host/fits", "abfs://container@account/fits", "hdfs://host:9000/a@b"]
+)
+def test_locations_may_have_a_name_and_a_port(location):
+    assert CheckpointStore(location).location == location
+
+
 def test_checksums():
     assert without_checksum(with_checksum(b"a b\nc")) == b"a b\nc"
     for data in (b"", b"00000000 a", b"no checksum", with_checksum(b"a") + b"b"):

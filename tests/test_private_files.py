@@ -3,6 +3,7 @@
 import os
 import pickle
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from skfleet import Fleet, config_context
 from skfleet._checkpoint_store import CheckpointStore
 from skfleet._private_files import check_trusted, scratch_directory
+from skfleet.engine._dask._disk_blocks import scratch_space
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
 ROOT, NOBODY, SOMEBODY = 0, 65534, 4242
@@ -153,11 +155,25 @@ def test_scratch_folder_of_another_is_not_used(squatter, tmp_path):
     assert mode_of(folder) == 0o700
 
 
+def own_folder():
+    parent = dask.config.get("temporary-directory") or tempfile.gettempdir()
+    return Path(parent, f"skfleet-{os.getuid()}")
+
+
 @pytest.mark.parametrize("processes", [True, False])
-def test_workers_write_in_a_folder_of_their_users(processes):
+def test_fleets_write_in_a_folder_of_their_users(processes):
+    before = set(sys.path)
     with Fleet(n_workers=1, processes=processes) as client:
         (folder,) = client.run(lambda dask_worker: dask_worker.local_directory).values()
-    parent = dask.config.get("temporary-directory") or tempfile.gettempdir()
-    own = Path(parent, f"skfleet-{os.getuid()}")
-    assert own in Path(folder).parents
-    assert mode_of(own) == 0o700
+        other = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.local_directory)
+        folders = [folder, other, *(set(sys.path) - before)]  # modules are imported from some
+    assert [path for path in folders if own_folder() not in Path(path).parents] == []
+    assert mode_of(own_folder()) == 0o700
+
+
+def test_fits_without_a_client_write_in_a_folder_of_their_users(tmp_path):
+    (tmp_path / "dask-scratch-space").mkdir()  # another user was there first
+    (tmp_path / "dask-scratch-space").chmod(0o777)
+    with dask.config.set({"temporary-directory": str(tmp_path)}), scratch_space() as space:
+        assert own_folder() in Path(space.directory).parents
+        assert mode_of(own_folder()) == mode_of(space.directory) == 0o700

@@ -7,6 +7,7 @@ import os
 import pickle
 import zlib
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import cloudpickle
@@ -31,6 +32,7 @@ class CheckpointStore:
 
     def __init__(self, location: str | os.PathLike[str], folder: str = "") -> None:
         self.location = os.fspath(location)
+        _check_no_password(self.location)
         if "://" not in self.location:
             self.location = os.path.abspath(self.location)  # workers have another directory
         self.folder, self._is_shared = folder, get_config().trust_files
@@ -100,6 +102,19 @@ class CheckpointStore:
         """Delete a file."""
         files, root = self._files()
         files.rm_file(f"{root}/{name}")
+
+
+def _check_no_password(location: str) -> None:
+    """Raise for a URL with a password, which messages, representations and tasks would have."""
+    urls = (part for part in location.split("::") if "://" in part)  # of a cache, what it caches
+    for url in map(urlsplit, urls):
+        if url.password is not None:
+            shown = location.replace(f":{url.password}@", ":***@")
+            raise ValueError(
+                f"checkpoint must be a location without a password. Got {shown!r} instead. Leave "
+                "it out, and give it by fsspec's configuration: a file, or a variable "
+                f"FSSPEC_{url.scheme.upper()}_... that is set before Python starts."
+            )
 
 
 def with_checksum(content: bytes) -> bytes:

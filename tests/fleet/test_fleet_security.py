@@ -282,6 +282,23 @@ def test_the_link_opens_the_dashboard(dashboard):
             assert answer.status == 200
 
 
+def test_no_log_has_the_token(dashboard, caplog, monkeypatch):
+    token = dashboard.dashboard_link.partition("=")[2]
+    for name in ("tornado", "distributed", "bokeh"):
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+        caplog.set_level(logging.DEBUG, name)
+    caplog.set_level(logging.DEBUG, "tornado.access")
+    browser = build_opener(HTTPCookieProcessor(CookieJar()))
+    for _ in range(2):  # without the cookie, and with it
+        with browser.open(dashboard.dashboard_link, timeout=30) as page:
+            assert page.url == base_of(dashboard) + "/status"
+    refusal(urlopen, Request(dashboard.dashboard_link, data=b"", method="POST"))
+    refusal(urlopen, dashboard.dashboard_link + "x")
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if line.startswith("200 GET /status (")]
+    assert not [line for line in lines if token in line]
+
+
 def test_other_methods_are_refused(dashboard):
     status, _, _ = refusal(urlopen, Request(dashboard.dashboard_link, data=b"", method="POST"))
     assert status == 405

@@ -49,19 +49,20 @@ class _TokenRouter(routing.Router):
     """Passes on requests, and opened web sockets, whose cookie has the token.
 
     A link with the token sets the cookie, and goes on to the page. Cookies are those of a host, and
-    so of all its ports: the name of this one has the port.
+    so of all its ports: the name of this one has the port. No request with the token is logged.
     """
 
     def __init__(self, application: web.Application, token: str, port: int) -> None:
         self._application, self._token = application, token
         self._cookie = f"skfleet-dashboard-{port}"
         options = {"token": token, "cookie": self._cookie}
-        self._entrance = web.Application([(".*", _Entrance, options)])
+        self._entrance = web.Application([(".*", _Entrance, options)], log_function=_log_nothing)
 
     def find_handler(self, request: httputil.HTTPServerRequest, **kwargs: Any) -> Any:
         """Return what handles a request."""
         cookie = request.cookies.get(self._cookie)
         is_open = cookie is not None and _is_token(cookie.value, self._token)
+        is_open &= self._token not in request.query
         application = self._application if is_open else self._entrance
         return application.find_handler(request, **kwargs)
 
@@ -82,6 +83,10 @@ class _Entrance(web.RequestHandler):
         self.set_status(HTTPStatus.FORBIDDEN)
         self.set_header("Content-Type", "text/plain")
         self.finish("This dashboard needs its token: open the link in fleet.dashboard_link.\n")
+
+
+def _log_nothing(handler: web.RequestHandler) -> None:
+    """Log nothing of a request, whose line would have the token."""
 
 
 def _is_token(sent: str, token: str) -> bool:

@@ -184,7 +184,13 @@ def start_local_cluster(
         check_memory_limit(memory_limit if n_workers else gpu_memory_limit)
     # Options of the scheduler and of every worker.
     host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
-    common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
+    scratch = scratch_directory(dask.config.get("temporary-directory"))
+    common: dict[str, Any] = {
+        **host,
+        "protocol": protocol,
+        "security": security,
+        "local_directory": scratch,
+    }
     has_dashboard = dashboard_address is not None and find_spec("bokeh") is not None
     if dashboard_address is not None and not has_dashboard:
         warn(missing_extra("dashboard_address", "bokeh", "ui"))
@@ -202,7 +208,6 @@ def start_local_cluster(
     worker = {
         **common,
         "dashboard": False,
-        "local_directory": scratch_directory(dask.config.get("temporary-directory")),
         "nthreads": threads,
         "memory_limit": memory_limit,
         "resources": dict(resources) if isinstance(resources, Mapping) else {"CPU": threads},

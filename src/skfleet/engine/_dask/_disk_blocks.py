@@ -28,6 +28,7 @@ from distributed.utils import sync
 
 from skfleet._array import is_host
 from skfleet._config import get_config
+from skfleet._private_files import scratch_directory
 from skfleet.blocks import Block, BlockCache, BlockFile, BlockRef, LazyBlock, open_block
 from skfleet.engine._disk_cache import (
     DiskSpace,
@@ -255,8 +256,9 @@ def scratch_space() -> Iterator[DiskSpace]:
 
     Where the process dies first, Dask removes it when it next uses the scratch space.
     """
-    base = dask.config.get("temporary-directory") or tempfile.gettempdir()
+    parent = dask.config.get("temporary-directory")
     try:
+        base = scratch_directory(parent) or parent or tempfile.gettempdir()
         work = WorkSpace(os.path.join(base, "dask-scratch-space")).new_work_dir(prefix="skfleet-")
     except OSError:  # the disk is not writable
         yield DiskSpace(os.devnull)
