@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -85,10 +86,30 @@ def open_stranger():
             process.kill()
 
 
-def processes_of_fleet():
-    """Return this process and all below it, which a fleet consists of."""
+class Earlier(NamedTuple):
+    """What other tests of this process have running."""
+
+    pids: frozenset[int] = frozenset()
+    ports: frozenset[tuple[str, int]] = frozenset()
+    sockets: frozenset[str] = frozenset()
+
+
+NOTHING = Earlier()
+
+
+def earlier():
+    """Return what runs already in this process and below it."""
+    processes = processes_of_fleet()
+    ports, sockets = listening(processes)
+    pids = {process.pid for process in processes} - {os.getpid()}
+    return Earlier(frozenset(pids), frozenset(ports), frozenset(sockets))
+
+
+def processes_of_fleet(before=NOTHING):
+    """Return this process and all new ones below it, which a fleet consists of."""
     own = psutil.Process()
-    return [own, *(child for child in own.children(recursive=True) if is_ours(child))]
+    children = (child for child in own.children(recursive=True) if child.pid not in before.pids)
+    return [own, *filter(is_ours, children)]
 
 
 def is_ours(process):
@@ -99,8 +120,8 @@ def is_ours(process):
         return False
 
 
-def listening(processes):
-    """Return the ports at which processes listen, and the names of their sockets."""
+def listening(processes, before=NOTHING):
+    """Return the new ports at which processes listen, and the names of their new sockets."""
     ports, sockets = set(), set()
     for process in processes:
         with suppress(psutil.Error):
@@ -109,7 +130,7 @@ def listening(processes):
                 if link.status == psutil.CONN_LISTEN or (is_udp and not link.raddr):
                     ports.add((link.laddr.ip, link.laddr.port))
             sockets |= {link.laddr for link in process.net_connections("unix") if link.laddr}
-    return ports, sockets
+    return ports - before.ports, sockets - before.sockets
 
 
 def reachable(ports):

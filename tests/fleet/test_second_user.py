@@ -21,6 +21,7 @@ from sklearn.callback import ProgressBar
 from sklearn.linear_model import LogisticRegression as OtherLogisticRegression
 
 from fleet.strangers import (
+    earlier,
     listening,
     open_stranger,
     processes_of_fleet,
@@ -36,6 +37,7 @@ from skfleet.model_selection import GridSearchCV
 WAYS = ("plain", "TLS", "TLS, own certificate")
 NOT_IN_MEMORY = {"keep_blocks": False, "disk_cache": True, "single_task_below": 0}
 SECRETS = ("PRIVATE KEY", "CERTIFICATE")
+BEFORE = []  # what runs at the beginning of the test
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +61,16 @@ def temporary(monkeypatch):
     shutil.rmtree(folder)
 
 
+@pytest.fixture(autouse=True)
+def before():
+    """What other tests have running, which is not tried."""
+    BEFORE[:] = [earlier()]
+
+
 def targets_of(address, paths=()):
-    """Return all that there is to try of the fleets of this process."""
-    processes = processes_of_fleet()
-    ports, sockets = listening(processes)
+    """Return all that there is to try of the fleets of this test."""
+    processes = processes_of_fleet(*BEFORE)
+    ports, sockets = listening(processes, *BEFORE)
     _, _, host = address.partition("://")
     return {
         "ports": reachable(ports),
