@@ -107,8 +107,8 @@ def read(files: str) -> pd.DataFrame:
 
 # Boosting of the same files
 
-XGBOOST = {"n_estimators": 100, "max_depth": 6, "learning_rate": 0.1}
-LIGHTGBM = {"n_estimators": 100, "num_leaves": 31, "learning_rate": 0.1, "verbose": -1}
+XGBOOST = {"n_estimators": 200, "max_depth": 6, "learning_rate": 0.1}
+LIGHTGBM = {"n_estimators": 200, "num_leaves": 31, "learning_rate": 0.1, "verbose": -1}
 
 
 def boosting(name, model, plain_model, files: str) -> Workload:
