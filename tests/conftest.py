@@ -281,6 +281,21 @@ def process_cluster():
         yield cluster
 
 
+@pytest.fixture
+def cluster():
+    """A cluster of Dask's with one worker on a thread, which has a label."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        processes=False,
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        resources={"CPU": 1},
+    ) as cluster:
+        yield cluster
+
+
 @pytest.fixture(params=WORLDS, ids=str)
 def world(request, monkeypatch):
     """Each world in turn, its cluster the current one where it has one."""

@@ -20,18 +20,6 @@ from skfleet._cluster._client import (
 from skfleet.exceptions import FleetVersionError
 
 
-@pytest.fixture
-def cluster():
-    with LocalCluster(
-        processes=False,
-        n_workers=1,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        resources={"CPU": 1},
-    ) as cluster:
-        yield cluster
-
-
 def nested_total(n):
     """Sum 0..n-1 with a task for each number, from inside a task."""
     client = current_client()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import dask.config
 import pytest
-from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
+from distributed import Client, Scheduler, SpecCluster, Worker
 from distributed.deploy import Adaptive
 from sklearn.datasets import load_iris
 from sklearn.ensemble import GradientBoostingClassifier
@@ -15,19 +15,6 @@ from skfleet.exceptions import FleetError, FleetVersionError
 from skfleet.fleet import Fleet, _connect
 from skfleet.model_selection import GridSearchCV
 from skfleet.model_selection._dispatch._routes import _on_workers
-
-
-@pytest.fixture
-def cluster():
-    """A cluster of Dask's with one worker on a thread, which has a label."""
-    with LocalCluster(
-        processes=False,
-        n_workers=1,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        resources={"CPU": 1},
-    ) as cluster:
-        yield cluster
 
 
 class Gateway:

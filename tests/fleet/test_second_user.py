@@ -38,7 +38,6 @@ from skfleet.model_selection import GridSearchCV
 WAYS = ("plain", "TLS", "TLS, own certificate")
 NOT_IN_MEMORY = {"keep_blocks": False, "disk_cache": True, "single_task_below": 0}
 SECRETS = ("PRIVATE KEY", "CERTIFICATE")
-BEFORE = []  # what runs at the beginning of the test
 
 
 @pytest.fixture(scope="module")
@@ -62,23 +61,23 @@ def temporary(monkeypatch):
     shutil.rmtree(folder)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def before():
     """What other tests have running, which is not tried."""
-    BEFORE[:] = [earlier()]
+    return earlier()
 
 
-def targets_of(address, paths=()):
+def targets_of(address, before):
     """Return all that there is to try of the fleets of this test."""
-    processes = processes_of_fleet(*BEFORE)
-    ports, sockets = listening(processes, *BEFORE)
+    processes = processes_of_fleet(before)
+    ports, sockets = listening(processes, before)
     _, _, host = address.partition("://")
     return {
         "ports": reachable(ports),
         "clients": [(way, f"{'tcp' if way == 'plain' else 'tls'}://{host}") for way in WAYS],
         "sockets": sorted(sockets),
         "pids": [process.pid for process in processes],
-        "paths": list(paths),
+        "paths": [],
     }
 
 
@@ -112,9 +111,9 @@ def rows(n_rows=20_000):
 # -- connections -----------------------------------------------------------------------------------
 
 
-def test_without_credentials_a_second_user_runs_code(stranger):
+def test_without_credentials_a_second_user_runs_code(stranger, before):
     with Fleet(n_workers=1, security=False) as client:
-        targets = targets_of(client.scheduler.address)
+        targets = targets_of(client.scheduler.address, before)
         del targets["clients"][1:]  # with TLS there is no answer, for which a client would wait
         got = {(way, port) for way, port, answer in stranger.attempt(**targets)}
         ports = {str(port) for _, port in targets["ports"]}
@@ -129,10 +128,10 @@ def test_without_credentials_a_second_user_runs_code(stranger):
         assert not [way for way, _ in got if way in ("process", "read", "write", "list", "create")]
 
 
-def test_a_second_user_gets_nothing_of_the_default_fleet(stranger):
+def test_a_second_user_gets_nothing_of_the_default_fleet(stranger, before):
     with Fleet(n_workers=2) as client:
         shared = client.scatter(np.arange(100_000.0))
-        targets = targets_of(client.scheduler.address)
+        targets = targets_of(client.scheduler.address, before)
         assert len(targets["ports"]) == 5
         assert stranger.attempt(**targets) == []
         assert not [s for s in SECRETS for line in stranger.command_lines if s in line]
@@ -140,10 +139,10 @@ def test_a_second_user_gets_nothing_of_the_default_fleet(stranger):
 
 
 @pytest.mark.slow
-def test_a_dashboard_answers_a_second_user_nothing(stranger):
+def test_a_dashboard_answers_a_second_user_nothing(stranger, before):
     pytest.importorskip("bokeh", reason="the dashboard needs Bokeh")
     with Fleet(n_workers=1, dashboard_address=":0") as client:
-        targets = targets_of(client.scheduler.address)
+        targets = targets_of(client.scheduler.address, before)
         assert len(targets["ports"]) == 4
         got = stranger.attempt(**targets)
     # the status of an answer that refuses, to bytes that are no request
@@ -181,16 +180,16 @@ WORK = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORK)
-def test_a_second_user_gets_nothing_while_others_work(name, stranger, monkeypatch, capfd):
+def test_a_second_user_gets_nothing_while_others_work(name, stranger, before, monkeypatch, capfd):
     for library in {"XGBRegressor": ["xgboost"], "LGBMRegressor": ["lightgbm"]}.get(name, ()):
         pytest.importorskip(library, reason="it is not installed")
     monkeypatch.setattr("skfleet.estimators.boosting._boosted_estimator.ONE_WORKER_BYTES", 0)
     with Fleet(n_workers=2) as client, config_context(single_task_below=0):
-        n_before = len(processes_of_fleet(*BEFORE))
+        n_before = len(processes_of_fleet(before))
         with repeated(WORK[name]()) as thread:
             n_tried, is_seen, deadline = 0, False, time.monotonic() + 60
             while n_tried < 6 or not (is_seen or time.monotonic() > deadline):
-                targets = targets_of(client.scheduler.address)
+                targets = targets_of(client.scheduler.address, before)
                 assert stranger.attempt(**targets) == []
                 assert thread.is_alive()
                 n_tried += 1

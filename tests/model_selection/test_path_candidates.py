@@ -191,6 +191,14 @@ def test_bad_parameters(estimator, space, params, message, on_cluster):
         bayes(estimator, space, **params).fit(X, Y > 100)
 
 
+def test_values_that_share_no_fit_leave_a_gap_in_the_path(on_cluster):
+    """The lattice goes on for more, and begins again: nothing of it is there twice."""
+    search = bayes(space={"ridge__alpha": uniform(-1, 2)}, n_iter=3, path_size=8).fit(X, Y)
+    alphas = np.sort([params["ridge__alpha"] for params in search.cv_results_["params"]])
+    assert len(alphas) > 8
+    assert np.diff(alphas).min() > 1e-6
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     u=st.floats(0, 1, exclude_min=True, exclude_max=True),

@@ -50,7 +50,9 @@ def new_hosts():
     return call
 
 
-@pytest.mark.skipif(os.name != "posix", reason="addresses of other systems")
+@pytest.mark.skipif(
+    os.name != "posix", reason="which addresses other systems bind was not looked at"
+)
 @pytest.mark.parametrize(
     ("kind", "hosts"),
     [
@@ -62,4 +64,9 @@ def new_hosts():
 def test_ranks_listen_on_all_interfaces_and_the_tracker_on_its_own(kind, hosts, new_hosts):
     X = da.random.default_rng(0).normal(size=(20_000, 4), chunks=(2_500, 4))
     model = getattr(boosting, kind)(n_estimators=300, max_depth=3)
-    assert new_hosts(lambda: model.fit(X, X[:, 0])) == hosts
+    seen = set()
+    for _ in range(20):  # some are open for a moment, between two looks
+        seen |= new_hosts(lambda: model.fit(X, X[:, 0]))
+        if seen >= hosts:
+            break
+    assert seen == hosts

@@ -104,4 +104,5 @@ class PathCandidates:
 
 
 def _key(trial_params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(trial_params.items()))
+    # a lattice that begins again has the same quantiles but for rounding
+    return tuple(sorted((name, round(value, 9)) for name, value in trial_params.items()))
