@@ -243,6 +243,16 @@ def same_scheduler_after():
         dask.config.set(scheduler=before)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def same_folder_after():
+    """A module leaves Dask's folder as it was; fixtures that end in another order do not."""
+    import dask
+
+    before = dask.config.get("temporary-directory", None)
+    yield
+    assert dask.config.get("temporary-directory", None) == before
+
+
 @pytest.fixture(scope="session")
 def cluster_client():
     """Two workers of one thread each in this process; nobody's default client."""

@@ -102,25 +102,25 @@ def _no_files(directory):
 CLUSTER = {"n_workers": 2, "processes": False, "set_as_default": False}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def place(tmp_path_factory):
-    return tmp_path_factory.mktemp("scratch")
+    """The folder of all files of this module, on workers and in this process."""
+    folder = tmp_path_factory.mktemp("scratch")
+    with dask.config.set({"temporary-directory": str(folder)}):
+        yield folder
 
 
 @pytest.fixture(scope="module")
 def client(place):
     """Two workers, of two threads each, that write below `place`."""
-    with local_client(**CLUSTER, directory=place, threads_per_worker=2) as client:
+    with local_client(**CLUSTER, threads_per_worker=2) as client:
         yield client
 
 
 @pytest.fixture(params=["cluster", "here"])
 def anywhere(request, place):
     """Cache what is not kept in memory, on a cluster and in this process."""
-    with (
-        dask.config.set({"temporary-directory": str(place)}),
-        config_context(keep_blocks=False, disk_cache=ROOM),
-    ):
+    with config_context(keep_blocks=False, disk_cache=ROOM):
         if request.param == "here":
             with config_context(engine="local"):  # a task of an earlier test may leave a client
                 yield "here"
@@ -387,7 +387,6 @@ def test_by_default_the_disk_is_for_rows_too_large_where_it_pays(
         monkeypatch.setattr(LocalEngine, "memory_limit", property(lambda self: 100))
     files = Files()
     with (
-        dask.config.set({"temporary-directory": str(place)}),
         client.as_current() if where == "cluster" else config_context(engine="local"),
         counting() as counts,
         _held(row_blocks(files.rows)) as (engine, held, n_cached),
@@ -488,7 +487,6 @@ def test_blocks_on_the_disk_go_to_a_device(device, place):
     rows = da.from_array(X, chunks=(100, 5))
     expected = LogisticRegression().fit(X, labels)
     with (
-        dask.config.set({"temporary-directory": str(place)}),
         config_context(engine="local", keep_blocks=False, disk_cache=ROOM),
         counting() as counts,
     ):

@@ -56,7 +56,8 @@ def temporary(monkeypatch):
     monkeypatch.setenv("TMPDIR", folder)
     monkeypatch.setattr(tempfile, "tempdir", folder)
     before = os.umask(0o022)
-    yield Path(folder)
+    with dask.config.set({"temporary-directory": None}):
+        yield Path(folder)
     os.umask(before)
     shutil.rmtree(folder)
 
