@@ -321,7 +321,7 @@ def test_a_wrong_address_is_tried_for_less_than_ten_seconds(monkeypatch):
         raise OSError("nobody there")
 
     monkeypatch.setattr(_connect, "connect_comm", nobody)
-    with pytest.raises(FleetError, match="connection was made in 8 seconds: nobody there"):
+    with pytest.raises(FleetError, match="connection was made: nobody there"):
         Fleet("tcp://10.0.0.1:8786")
     assert max(waited) < 10
 
@@ -464,5 +464,5 @@ def test_an_error_without_words_is_named(monkeypatch):
         raise TimeoutError
 
     monkeypatch.setattr("skfleet.fleet._connect.connect_comm", connect)
-    with pytest.raises(FleetError, match=r"in 8 seconds: TimeoutError\. Start one"):
+    with pytest.raises(FleetError, match=r"was made: TimeoutError\. Start one"):
         Fleet("tcp://127.0.0.1:9")

@@ -14,6 +14,7 @@ from http.cookiejar import CookieJar
 from urllib.error import HTTPError
 from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
+import dask
 import dask.array as da
 import numpy as np
 import psutil
@@ -65,6 +66,11 @@ def test_processes_answer_those_with_credentials_only(processes):
     for stranger in ((address, Security.temporary()), (address.replace("tls", "tcp"), Security())):
         with pytest.raises(OSError, match=r"."):
             connect_once(*stranger)
+    with pytest.raises(FleetError, match="Got those of another one with 'tls"):
+        Fleet(address, security=Security.temporary())
+    # it does not say that it waited
+    with pytest.raises(FleetError, match=r"no connection was made: .* has an address of tls://"):
+        Fleet(address.replace("tls", "tcp"))
 
 
 def connect_once(address, security):
@@ -118,6 +124,31 @@ def test_without_cryptography_a_line_says_so(caplog, monkeypatch):
     assert record.getMessage().startswith("cryptography cannot be imported, so any user")
 
 
+@pytest.mark.parametrize(
+    ("options", "scheme"),
+    [
+        ({}, "tls"),
+        ({"security": False}, "tcp"),
+        ({"protocol": "tcp"}, "tcp"),
+        ({"processes": False}, "inproc"),
+    ],
+)
+def test_encryption_that_is_configured_without_certificates(options, scheme):
+    required = dask.config.set({"distributed.comm.require-encryption": True})
+    with required, open_fleet(n_workers=1, **options) as fleet:
+        assert fleet.client.scheduler.address.startswith(f"{scheme}://")
+        assert fleet.client.submit(pow, 2, 3).result() == 8
+
+
+def test_encryption_that_is_configured_needs_cryptography(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with (
+        dask.config.set({"distributed.comm.require-encryption": True}),
+        pytest.raises(ImportError, match="cryptography"),
+    ):
+        Fleet(n_workers=1)
+
+
 # -- the file of a connection ----------------------------------------------------------------------
 
 
@@ -143,13 +174,13 @@ def test_files_that_others_may_read_are_refused(processes, tmp_path):
         Fleet(path)
 
 
-@pytest.mark.parametrize("content", [None, "no json", "[]", json.dumps({"address": "tls://a:1"})])
+@pytest.mark.parametrize("content", [None, "no json", "[]", "{}"])
 def test_other_files_are_refused(content, tmp_path):
     path = tmp_path / "fleet.json"
     if content is not None:
         path.write_text(content)
         path.chmod(0o600)
-    with pytest.raises(FleetError, match=r"address must be a file that Fleet\.save_connection"):
+    with pytest.raises(FleetError, match=r"address must be a file of Fleet\.save_connection"):
         Fleet(path)
 
 
@@ -158,6 +189,19 @@ def test_a_file_has_its_own_credentials(processes, tmp_path):
     processes.save_connection(path)
     with pytest.raises(ValueError, match="security must not be given with a file that has it"):
         Fleet(path, security=processes.security)
+
+
+@pytest.mark.parametrize("is_tls", [True, False])
+def test_a_file_of_dask_has_an_address(is_tls, tmp_path):
+    path = tmp_path / "scheduler.json"
+    with open_fleet(n_workers=1, security=is_tls) as fleet:
+        path.write_text(json.dumps(fleet.client.scheduler_info()))  # as --scheduler-file does
+        path.chmod(0o644)
+        with Fleet(path, security=fleet.security if is_tls else None) as client:
+            assert client.submit(pow, 2, 5).result() == 32
+        if is_tls:
+            with pytest.raises(FleetError, match=r"Got none with 'tls"):
+                Fleet(path)
 
 
 def test_an_address_of_tls_needs_credentials_before_any_connection():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -23,7 +25,7 @@ from skfleet._cluster import (
 )
 from skfleet.exceptions import FleetError
 from skfleet.fleet._client import FleetClient, explain_deaths
-from skfleet.fleet._credentials import check_credentials
+from skfleet.fleet._credentials import check_credentials, credentials_error
 
 _CONNECT_TIMEOUT_SECONDS = 8.0
 
@@ -102,14 +104,19 @@ def _check_address(address: str, security: Security | None, timeout: float | str
         comm = await asyncio.wait_for(connect_comm(address, timeout=seconds, **arguments), seconds)
         await comm.close()
 
+    begin = time.monotonic()
     try:
         with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
             pool.submit(asyncio.run, connect_once()).result()
     except Exception as error:  # any other service may listen there
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            raise credentials_error(address, "those of another one") from error
+        waited = "" if time.monotonic() - begin < seconds else f" in {seconds:g} seconds"
+        reason = str(error) or str(error.__cause__ or "") or type(error).__name__
         raise FleetError(
             f"address must be that of a running scheduler. Got {address!r} instead, with which no "
-            f"connection was made in {seconds:g} seconds: {str(error) or type(error).__name__}. "
-            "Start one with `dask scheduler`, and give `security` if it uses TLS."
+            f"connection was made{waited}: {reason}. Start one with `dask scheduler`; one that "
+            "uses TLS has an address of tls:// and needs its `security`."
         ) from error
 
 

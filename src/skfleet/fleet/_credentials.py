@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from distributed import Security
 
-from skfleet._private_files import check_private, write_private_file
+from skfleet._private_files import check_private, check_trusted, write_private_file
 from skfleet.exceptions import FleetError
 
 logger = logging.getLogger("skfleet.fleet")
@@ -28,21 +28,24 @@ def local_security(
     if security:
         return Security.temporary()
     configured = Security()
-    if security is False or not processes or configured.require_encryption:
+    if security is None and configured.require_encryption and configured.tls_ca_file is not None:
         return configured
+    plain = Security(require_encryption=False)
+    if security is False or not processes:
+        return plain
     reason = f"protocol={protocol!r} has no encryption"
     if protocol in (None, "tls"):
         try:
             return Security.temporary()
         except ImportError:
-            if protocol == "tls":
+            if protocol == "tls" or configured.require_encryption:
                 raise
             reason = "cryptography cannot be imported"
     logger.warning(
         "%s, so any user of this machine can connect to this fleet, and run code in your name",
         reason,
     )
-    return configured
+    return plain
 
 
 def save_connection(path: str | PathLike[str], address: str, security: Security) -> None:
@@ -60,29 +63,40 @@ def is_connection_file(address: object) -> TypeGuard[str | PathLike[str]]:
     return os.sep in address or address.endswith(".json") or os.path.isfile(address)
 
 
-def load_connection(path: str | PathLike[str]) -> tuple[str, Security]:
-    """Return the address and the credentials of a file, which nobody else may have read."""
+def load_connection(path: str | PathLike[str]) -> tuple[str, Security | None]:
+    """Return the address of a file, and its credentials, which nobody else may have read.
+
+    Files that ``dask scheduler --scheduler-file`` writes have an address alone.
+    """
     path = os.fspath(path)
     try:
-        check_private(path)
+        check_trusted(path)
         content = json.loads(Path(path).read_bytes())
-        address = content.pop("address")
-        fields = {name: content[name] for name in _FIELDS if content[name] is not None}
+        address = content["address"]
+        fields = {name: content[name] for name in _FIELDS if content.get(name) is not None}
+        if fields:
+            check_private(path)
     except PermissionError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FleetError(
-            "address must be a file that Fleet.save_connection wrote, or host:port of a scheduler. "
-            f"Got {path!r} instead: {type(error).__name__}. Write the file again."
+            "address must be a file of Fleet.save_connection or `dask scheduler --scheduler-file`, "
+            f"or host:port of a scheduler. Got {path!r} instead: {type(error).__name__}. Write the "
+            "file again."
         ) from error
-    return address, Security(require_encryption=bool(fields), **fields)
+    return address, Security(require_encryption=True, **fields) if fields else None
 
 
 def check_credentials(address: str, security: Security | None) -> None:
     """Raise for an address of TLS without a client's credentials."""
     if address.startswith("tls://") and (security or Security()).tls_client_cert is None:
-        raise FleetError(
-            f"security must have the credentials of a TLS scheduler. Got none with {address!r} "
-            "instead. Give the `security` of the Fleet that started it, or the path of a file that "
-            "its save_connection(path) wrote in place of the address."
-        )
+        raise credentials_error(address, "none")
+
+
+def credentials_error(address: str, got: str) -> FleetError:
+    """Return the error for credentials that are not those of the scheduler."""
+    return FleetError(
+        f"security must have the credentials of a TLS scheduler. Got {got} with {address!r} "
+        "instead. Give the `security` of the Fleet that started it, or the path of a file that "
+        "its save_connection(path) wrote in place of the address."
+    )

@@ -39,10 +39,11 @@ class Fleet:
     ----------
     address : str, path or cluster, default=None
         The address of a running scheduler ("tcp://10.0.0.1:8786", "tls://..."), the path of a file
-        that `save_connection` wrote, or a cluster object: one of Dask's, or any that has the
-        methods `get_client` and `scale`, as a `dask_gateway.GatewayCluster` has. By default a
-        cluster is started on this machine, for this user alone: it listens on the loopback
-        interface only, and its processes answer only those that have its credentials.
+        that `save_connection` or ``dask scheduler --scheduler-file`` wrote, or a cluster object:
+        one of Dask's, or any that has the methods `get_client` and `scale`, as a
+        `dask_gateway.GatewayCluster` has. By default a cluster is started on this machine, for
+        this user alone: it listens on the loopback interface only, and its processes answer only
+        those that have its credentials.
     n_workers : int, default=None
         Number of CPU workers, in a fleet without GPU workers. By default there is a worker for
         each of the `gpus`, and as many CPU workers as fill the remaining cores.
@@ -113,7 +114,7 @@ class Fleet:
     FleetError
         When no scheduler answers at `address`, or credentials for it are missing.
     PermissionError
-        When others may read the file at `address`.
+        When others may write the file at `address`, or read the credentials in it.
     PlacementError
         When this machine lacks the GPUs that `gpus` requests.
     FleetVersionError
@@ -181,9 +182,10 @@ class Fleet:
                 "Use distributed.Client(asynchronous=True) for work that does not pass here."
             )
         if is_connection_file(address):
-            if security is not None:
+            address, saved = load_connection(address)
+            if saved is not None and security is not None:
                 raise conflicting_parameter("security", security, "with a file that has it")
-            address, security = load_connection(address)
+            security = saved or security
         # Parameters of a cluster that is yet to be started, which an address contradicts.
         self._cluster: Cluster | None = None
         self._is_ours = address is None
