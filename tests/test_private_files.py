@@ -14,6 +14,7 @@ from skfleet import Fleet, config_context
 from skfleet._checkpoint_store import CheckpointStore
 from skfleet._private_files import check_trusted, scratch_directory
 from skfleet.engine._dask._disk_blocks import scratch_space
+from skfleet.fleet._credentials import load_connection
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
 ROOT, NOBODY, SOMEBODY = 0, 65534, 4242
@@ -104,6 +105,17 @@ def test_files_that_others_may_have_written_are_not_opened(change, part, stored,
     monkeypatch.undo()
     with config_context(trust_files=True):
         assert CheckpointStore(stored.parent).load("one") == 1
+
+
+@pytest.mark.usefixtures("as_nobody")
+def test_an_address_that_others_may_have_written_is_not_read(stored):
+    path = stored.parent / "scheduler.json"
+    path.write_text('{"address": "tcp://10.0.0.1:8786"}')
+    owned_by(path, SOMEBODY)
+    with pytest.raises(PermissionError, match=rf"of user {SOMEBODY} instead\. Copy what you trust"):
+        Fleet(path)
+    with config_context(trust_files=True):
+        assert load_connection(path) == ("tcp://10.0.0.1:8786", None)
 
 
 @pytest.mark.usefixtures("as_nobody")

@@ -104,7 +104,7 @@ def main() -> None:
             def kill_second() -> None:
                 os.killpg(second.pid, signal.SIGKILL)
 
-            death = Death("a command killed", 1, kill_second)
+            death = Death("a command killed", kill_second)
             trial.fit_with_a_death(search, client, addresses, death)
             stack.enter_context(worker(address, ours, log))
             client.wait_for_workers(4, timeout=60)

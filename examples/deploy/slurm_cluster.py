@@ -69,19 +69,19 @@ def all_on_one_interface(trial: Trial, slurm: LocalSlurm, folder: Path, rows: Pa
             trial.check(f"{N_NODES} jobs, each a worker labelled CPU=1", labelled)
 
             job, _, address = job_of_a_worker(cluster, client)
-            death = Death("a job cancelled", 1, lambda: run("scancel", job))
+            death = Death("a job cancelled", lambda: run("scancel", job))
             trial.fit_with_a_death(search, client, [address], death)
             refill(trial, fleet, client)
 
             _, node, address = job_of_a_worker(cluster, client)
-            death = Death("a node killed", 1, lambda: slurm.kill_node(node))
+            death = Death("a node killed", lambda: slurm.kill_node(node))
             trial.fit_with_a_death(parquet, client, [address], death)
             slurm.start_node(node)
             refill(trial, fleet, client)
 
             for workload in boosting:
                 job, _, address = job_of_a_worker(cluster, client)
-                death = Death("a job cancelled", 1, lambda job=job: run("scancel", job))
+                death = Death("a job cancelled", lambda job=job: run("scancel", job))
                 trial.fit_with_a_death(workload, client, [address], death)
                 refill(trial, fleet, client)
 
@@ -128,7 +128,7 @@ def an_address_for_each_node(trial: Trial, slurm: LocalSlurm, folder: Path, rows
             fleet.scale(N_NODES)
             client.wait_for_workers(N_NODES, timeout=120)
             _, node, address = job_of_a_worker(cluster, client)
-            death = Death("a node killed", 1, lambda: slurm.kill_node(node))
+            death = Death("a node killed", lambda: slurm.kill_node(node))
             trial.fit_with_a_death(xgboost, client, [address], death)
 
 

@@ -71,21 +71,21 @@ def fit_while_hosts_die(trial: Trial, client: Client, hosts: list[Host], rows: P
         for process in processes:
             os.kill(process, signal.SIGKILL)
 
-    death = Death("the workers of a host killed", 1, kill_workers)
+    death = Death("the workers of a host killed", kill_workers)
     trial.fit_with_a_death(search, client, addresses, death)
     wait_until(lambda: len(client.nthreads()) == n_workers)
     trial.log(f"their nannies have started them again: {n_workers} workers")
 
     for workload in (parquet, xgboost):
         host = first_host(client, hosts)
-        death = Death("a host killed", 1, lambda host=host: kill_host(host.server))
+        death = Death("a host killed", lambda host=host: kill_host(host.server))
         trial.fit_with_a_death(workload, client, workers_of(client, host), death)
         n_workers -= N_WORKERS
         trial.check(f"{n_workers} workers are left", len(client.nthreads()) == n_workers)
 
     addresses = [min(client.nthreads())]
     (process,) = client.run(os.getpid, workers=addresses).values()
-    death = Death("a worker killed", 1, lambda: os.kill(process, signal.SIGKILL))
+    death = Death("a worker killed", lambda: os.kill(process, signal.SIGKILL))
     trial.fit_with_a_death(lightgbm, client, addresses, death)
 
 

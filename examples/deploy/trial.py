@@ -34,10 +34,9 @@ LOGS = Path(__file__).parent / "logs"
 
 @dataclass
 class Death:
-    """What ends workers, and how many seconds after the first task that one of them runs."""
+    """What ends workers."""
 
     name: str
-    seconds: float
     cause: Callable[[], object]
 
 
@@ -89,7 +88,7 @@ class Trial:
     ) -> None:
         """Make a fit in which workers die, and compare its answer.
 
-        They die some seconds after one of them has begun a task of the fit, or training has begun.
+        They die a second after one of them has begun a task of the fit, or training has begun.
         """
         begin = time.perf_counter()
         times: list[float] = []
@@ -105,7 +104,7 @@ class Trial:
             while not has_begun():
                 if is_done.wait(0.05):
                     return
-            if not is_done.wait(death.seconds):
+            if not is_done.wait(1):
                 death.cause()
                 times.append(time.perf_counter() - begin)
 
