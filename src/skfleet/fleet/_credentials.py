@@ -65,19 +65,19 @@ def is_connection_file(address: object) -> TypeGuard[str | PathLike[str]]:
 
 
 def load_connection(path: str | PathLike[str]) -> tuple[str, Security | None]:
-    """Return the address of a file that others cannot write, and the credentials that it has.
+    """Return the address of a file, and its credentials, which nobody else may have read.
 
-    Nobody else may have read these; ``dask scheduler --scheduler-file`` writes an address alone.
+    ``dask scheduler --scheduler-file`` writes an address alone, which nobody else may have written.
     """
     path = os.fspath(path)
     try:
-        if not get_config().trust_files:
-            check_trusted(path)
         content = json.loads(Path(path).read_bytes())
         address = content["address"]
         fields = {name: content[name] for name in _FIELDS if content.get(name) is not None}
         if fields:
             check_private(path)
+        elif not get_config().trust_files:
+            check_trusted(path)
     except PermissionError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
