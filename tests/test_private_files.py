@@ -108,7 +108,7 @@ def test_files_that_others_may_have_written_are_not_opened(change, part, stored,
 
 
 @pytest.mark.usefixtures("as_nobody")
-def test_an_address_that_others_may_have_written_is_not_read(stored):
+def test_an_address_that_others_may_have_written_is_not_used(stored):
     path = stored.parent / "scheduler.json"
     path.write_text('{"address": "tcp://10.0.0.1:8786"}')
     owned_by(path, SOMEBODY)

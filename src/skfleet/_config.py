@@ -138,8 +138,8 @@ def config_context(**settings: Any) -> Iterator[None]:
     trust_files : bool, default=False
         Whether checkpoints are in folders that several users share. By default a checkpoint on a
         disk of the machine is written for its owner alone, and one that another user may have
-        written is refused: it has pickles, which run code. So is a file with the address of a
-        scheduler. Locations such as ``s3://`` are as trusted as their store.
+        written is refused: it has pickles, which run code. So is the file of a scheduler's
+        address. Locations such as ``s3://`` are as trusted as their store.
     wait_for_workers_timeout : float, default=10
         Seconds for which work waits for a first worker where a scheduler has none, and for a
         scheduler that does not answer, before it raises `skfleet.exceptions.NoWorkersError`. More

@@ -348,10 +348,10 @@ def test_rows_larger_than_a_workers_memory(lazy):
     """Rows of this process are spread over the workers; more than both can hold are streamed."""
     import dask.array as da
 
-    limit = 600e6 if lazy else 500e6  # of which imports take 250 MB
+    limit = 500e6
     if lazy:
         rng = da.random.default_rng(0)
-        rows = rng.normal(size=(3_200_000, 50), chunks=(100_000, 50))  # 1.3 GB
+        rows = rng.normal(size=(3_000_000, 50), chunks=(100_000, 50))  # 1.2 GB
         labels = (rows[:, 0] > 0).astype(int)
     else:
         rows = np.random.default_rng(0).normal(size=(800_000, 50))  # 320 MB

@@ -157,5 +157,5 @@ def test_credentials_are_for_their_owner_and_connect(tmp_path, monkeypatch):
         with Fleet(local.scheduler.address, security=credentials.security_of(paths)) as client:
             assert client.submit(sum, [1, 2]).result() == 3
         others = credentials.write_credentials(tmp_path / "others")
-        with pytest.raises(FleetError, match="Got those of another one"):
+        with pytest.raises(FleetError, match="Got ones that its certificate does not fit"):
             Fleet(local.scheduler.address, security=credentials.security_of(others), timeout=5)

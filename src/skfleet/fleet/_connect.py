@@ -110,7 +110,8 @@ def _check_address(address: str, security: Security | None, timeout: float | str
             pool.submit(asyncio.run, connect_once()).result()
     except Exception as error:  # any other service may listen there
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-            raise credentials_error(address, "those of another one") from error
+            got = f"ones that its certificate does not fit ({error.__cause__.verify_message})"
+            raise credentials_error(address, got) from error
         waited = "" if time.monotonic() - begin < seconds else f" in {seconds:g} seconds"
         reason = str(error) or str(error.__cause__ or "") or type(error).__name__
         raise FleetError(
